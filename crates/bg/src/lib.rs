@@ -1,9 +1,10 @@
-//! bg: rates a data store by social actions under an agreement, and proves what it read.
+//! bg: rates a data store by social actions under a service level agreement (SLA), and validates the values that it
+//! read.
 //!
 //! The benchmark is BG (Barahmand and Ghandeharizadeh, "BG: A Benchmark to Evaluate Interactive Social Networking
-//! Actions", CIDR 2013, and its technical report): members who look at each other's profiles, invite, accept,
-//! thaw and comment. A run measures how many such *actions* a second a data store does, how many of them within the agreed
-//! time, and how many of its answers no order of the writes explains.
+//! Actions", CIDR 2013, and its technical report). Members view each other's profiles, invite, accept, thaw and
+//! comment. A run measures how many such *actions* per second a data store completes, how many of them complete within
+//! the agreed time, and how many reads no serial order of the writes explains.
 //!
 //! ```text
 //!   ui ──► coordinate ──► run ──┐
@@ -11,10 +12,18 @@
 //!    └───► rate ────────────────┘
 //! ```
 //!
-//! Each folder is a room, and an arrow is who knows whom: a room knows those that its arrows lead to and those behind them, and no other
-//! (`cargo xtask tidy` checks it). Read them from the right: `model` is whom there is and what they do, `stores` what a data store must answer,
-//! `verdict` what a trial gives and whether it was right and good enough, `run` one trial in this process, `coordinate` the same with several
-//! processes, `rate` the search for the best load, `ui` what a user sees. Each room's `mod.rs` says in which order to read it.
+//! Each folder is a module of this diagram. A module may use those that its arrows lead to, directly or indirectly, and
+//! no other (`cargo xtask tidy` enforces it). Read them from the right:
+//!
+//! - `model`: the members and their actions.
+//! - `stores`: the interface that a data store must implement, and its implementations.
+//! - `verdict`: the measurements of a trial, their validation, and the SLA.
+//! - `run`: one trial in this process.
+//! - `coordinate`: a trial with several processes.
+//! - `rate`: the search for the highest load.
+//! - `ui`: the command line and the web pages.
+//!
+//! Each module's `mod.rs` says in which order to read it.
 
 pub mod coordinate;
 pub mod model;

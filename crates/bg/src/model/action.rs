@@ -1,4 +1,4 @@
-//! What members do: the report's eleven actions (its Table 2), and the three of feeds that it plans.
+//! The actions of members: the eleven of the report (its Table 2), and the three feed actions that it plans.
 
 /// One call of a data store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ impl Action {
         Action::Share,
     ];
 
-    /// As mix files and reports spell it.
+    /// Returns the name in mix files and reports.
     pub fn name(self) -> &'static str {
         match self {
             Action::ViewProfile => "view-profile",
@@ -74,7 +74,7 @@ impl Action {
         )
     }
 
-    /// Whether it is about a member's resources.
+    /// Returns whether the action concerns a member's resources.
     pub fn needs_resources(self) -> bool {
         matches!(
             self,

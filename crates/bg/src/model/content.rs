@@ -1,13 +1,14 @@
-//! The bytes of profiles, images, resources, comments and posts: functions of the seed and of whose they are.
+//! The bytes of profiles, images, resources, comments and posts, as functions of the seed and the owner.
 //!
-//! So a client knows at once whether what it was given is what was stored, without having kept it, and two clients load the same.
+//! A client can therefore verify what it reads without storing what was written, and two clients load the same data.
 //!
-//! Texts are letters from `a` to `p` (SQL columns take them as they are), images are any bytes. Nobody has the same text as somebody
-//! else but by chance of 2^-64 in the first eight bytes.
+//! Texts consist of the letters `a` to `p`, which SQL columns store unchanged; images contain any bytes. The first
+//! eight bytes of two owners are equal only with a probability of 2^-64.
 
 use larder_types::{Random, mix};
 
-/// Attributes of a profile, in order, all of the size that the population says; a store may keep them apart or one behind the other.
+/// The attributes of a profile, in order. Each has the size that the population specifies. A store may store them
+/// separately or concatenated.
 pub const FIELDS: [&str; 10] = [
     "username",
     "password",
@@ -21,29 +22,29 @@ pub const FIELDS: [&str; 10] = [
     "telephone",
 ];
 
-/// The report's.
+/// The report's value.
 pub const ATTRIBUTE_SIZE_DEFAULT: usize = 100;
 pub const COMMENT_SIZE_DEFAULT: usize = 100;
 pub const THUMBNAIL_SIZE: usize = 2048;
 pub const RESOURCE_SIZE: usize = 200;
 pub const POST_SIZE: usize = 100;
 
-/// Whose bytes, and which.
+/// The owner and kind of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// All fields of a member's profile, one behind the other.
+    /// All fields of a member's profile, concatenated.
     Profile(u32),
     Thumbnail(u32),
-    /// The profile image; of any size.
+    /// The profile image, of any size.
     Image(u32),
     Resource(u64),
-    /// Of a resource, by number.
+    /// A resource, and the number of the comment.
     Comment(u64, u64),
-    /// Of a member, by number.
+    /// A member, and the number of the post.
     Post(u32, u64),
 }
 
-/// Makes and checks bytes.
+/// Generates and verifies contents.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents {
     seed: u64,
@@ -54,7 +55,7 @@ impl Contents {
         Contents { seed }
     }
 
-    /// Fills `into`, of any size.
+    /// Fills `into`, which may have any size.
     pub fn fill(&self, owner: Owner, into: &mut [u8]) {
         let mut words = self.words(owner);
         let (whole, rest) = into.as_chunks_mut::<8>();
@@ -71,7 +72,8 @@ impl Contents {
         bytes
     }
 
-    /// Whether `found` is what [`fill`](Self::fill) makes at `size`; reads `found` once and copies nothing.
+    /// Returns whether `found` is what [`fill`](Self::fill) generates for `size` bytes. Reads `found` once, and copies
+    /// nothing.
     pub fn is(&self, owner: Owner, size: usize, found: &[u8]) -> bool {
         if found.len() != size {
             return false;

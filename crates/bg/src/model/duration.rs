@@ -1,4 +1,4 @@
-//! Durations as people write them, in options, settings of data stores and agreements alike, and as they are written back.
+//! Parses and formats durations, as in options, settings of data stores and SLAs.
 //!
 //! ```text
 //!   duration   number unit
@@ -8,17 +8,17 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What to write where no duration was understood.
+/// The advice for an invalid duration.
 pub const HOW: &str = "a duration is a number and a unit (ns, us, ms, s, m, h), such as 250ms, 1.5s or 2m; 10000h at most";
 
-/// Longer is a slip, and nanoseconds of the longest fit into 64 bits many times.
+/// Longer durations are mistakes. The nanoseconds of the longest one fit in 64 bits many times.
 const LONGEST: Duration = Duration::from_secs(10_000 * 3600);
 
-/// The whole text is a duration, zero too.
+/// Parses a complete text as a duration, which may be zero.
 ///
 /// # Errors
 ///
-/// [`HOW`] it is written.
+/// [`HOW`] to write a duration.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
@@ -30,7 +30,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| HOW.to_owned())
 }
 
-/// A unit by its name, in nanoseconds.
+/// Returns a unit in nanoseconds.
 pub fn unit(name: &str) -> Option<f64> {
     Some(match name {
         "ns" => 1.0,
@@ -43,13 +43,13 @@ pub fn unit(name: &str) -> Option<f64> {
     })
 }
 
-/// So many units, to whole nanoseconds, so that 0.1ms is 100us; None where that is more than can be.
+/// Returns `count` units, rounded to nanoseconds, so that 0.1ms is 100us. `None` if that is out of range.
 pub fn times(count: f64, unit: f64) -> Option<Duration> {
     let time = Duration::try_from_secs_f64((count * unit).round() / 1e9).ok()?;
     (time <= LONGEST).then_some(time)
 }
 
-/// A duration in its largest whole unit.
+/// Formats a duration in its largest exact unit.
 pub struct Time(pub Duration);
 
 impl fmt::Display for Time {
@@ -61,7 +61,7 @@ impl fmt::Display for Time {
             (1_000_000, "ms"),
             (1_000, "us"),
         ];
-        // Minutes from two on: sixty seconds are how agreements say it.
+        // Minutes are used from two minutes on, because SLAs use 60s.
         let fits = |unit: u128| ns >= unit && ns.is_multiple_of(unit);
         match units
             .into_iter()

@@ -1,6 +1,6 @@
-//! How the things that actions read and write are named in a trace.
+//! The items of a trace: identifiers for the values that actions read and write.
 
-/// What kind of thing a trace's item is; its identity is the rest of the item.
+/// The kind of an item. The rest of the item is its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -35,13 +35,13 @@ impl Kind {
         }
     }
 
-    /// The item of this kind that belongs to a member or a resource, below 2^56.
+    /// Returns the item of this kind for a member or a resource, whose number must be below 2^56.
     pub fn of(self, id: u64) -> u64 {
         (self as u64) << 56 | id
     }
 }
 
-/// None for what [`Kind::of`] does not make.
+/// Splits an item. Returns `None` for numbers that [`Kind::of`] does not produce.
 pub fn parse(item: u64) -> Option<(Kind, u64)> {
     let kind = Kind::ALL
         .into_iter()

@@ -1,6 +1,7 @@
-//! Mixes: how often each action or session is drawn, by name or from a file.
+//! Mixes: the frequency of each action or session, by name or from a file.
 //!
-//! A mix file has a line for each action or session: its name, then its part in percent; `#` begins a comment. The parts add up to 100.
+//! A mix file has a line for each action or session: its name and its percentage; `#` starts a comment. The percentages
+//! add up to 100.
 //!
 //! ```text
 //! # Mostly looking around.
@@ -9,10 +10,11 @@
 //! invite-friend   0.1
 //! ```
 //!
-//! A mix may also be written inline: the same, with commas in place of line ends: `view-profile 80, list-friends 20`.
+//! A mix may also be inline, with commas instead of line ends: `view-profile 80, list-friends 20`.
 //!
-//! The report's mixes (its Table 3) accept and reject more than they invite, and thaw more than they accept: invitations run out, and
-//! friendships with them. The symmetric ones keep both. Draws that cannot be done are counted in either.
+//! The report's mixes (its Table 3) accept and reject more than they invite, and thaw more than they accept, so
+//! invitations and friendships run out. The symmetric mixes keep their numbers constant. In both, draws of impossible
+//! actions are counted.
 
 use std::fmt;
 use std::path::Path;
@@ -22,7 +24,7 @@ use larder_types::Random;
 use crate::model::action::Action;
 use crate::model::session::Session;
 
-/// What an emulated thread does next.
+/// The next activity of an emulated thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     Action(Action),
@@ -44,14 +46,14 @@ impl Doing {
     }
 }
 
-/// Parts in percent, each more than 0, together 100.
+/// Percentages, each positive, which add up to 100.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
     name: String,
     parts: Vec<(Doing, f64)>,
 }
 
-/// Why a mix cannot be used.
+/// The reason why a mix cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// Neither a known name nor a readable file.
@@ -100,7 +102,7 @@ pub struct Named {
 
 pub const DEFAULT: &str = "symmetric-low-write";
 
-/// In the order in which `bg mixes` lists them.
+/// In the order of `bg mixes`.
 pub const NAMED: &[Named] = &[
     Named {
         name: "symmetric-very-low-write",
@@ -170,11 +172,11 @@ pub const NAMED: &[Named] = &[
 ];
 
 impl Mix {
-    /// A named mix, one that is written out (see the top of this file), or else a file's.
+    /// Opens a named mix, an inline mix (see the module documentation), or otherwise a file.
     ///
     /// # Errors
     ///
-    /// [`Error`]: nothing may be run.
+    /// [`Error`]: the run must not start.
     pub fn open(name: &str) -> Result<Mix, Error> {
         if let Some(named) = NAMED.iter().find(|mix| mix.name == name) {
             return Mix::parse(name, named.parts);
@@ -191,13 +193,15 @@ impl Mix {
         }
     }
 
-    /// Whether the text is a mix and no name: it begins with an action or a session and its part.
+    /// Returns whether the text is an inline mix, not a name: it begins with an action or a session and a percentage.
     pub fn is_inline(text: &str) -> bool {
         let first = text.split(',').next().unwrap_or_default();
         let mut words = first.split_whitespace();
         words.next().and_then(Doing::find).is_some() && words.next().is_some()
     }
 
+    /// Parses a mix.
+    ///
     /// # Errors
     ///
     /// [`Error::Line`] and [`Error::Sum`].
@@ -264,7 +268,7 @@ impl Mix {
         self.parts[self.parts.len() - 1].0
     }
 
-    /// Every action that a draw may lead to.
+    /// Returns every action that a draw may lead to.
     pub fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         Action::ALL.into_iter().filter(|action| {
             self.parts.iter().any(|(doing, _)| match doing {

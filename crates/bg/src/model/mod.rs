@@ -1,16 +1,16 @@
-//! Members, resources and actions: who and what there is, and what members do: all of it a function of options and seeds, without a clock, a socket or a data store.
+//! Members, resources and actions, as functions of options and seeds, without a clock, a socket or a data store.
 //!
-//! | read | for |
+//! | file | contents |
 //! |---|---|
-//! | `action` | what members do: fourteen actions |
-//! | `session` | several actions by one member |
-//! | `mix` | how often each is drawn |
-//! | `population` | members, friendships, resources, comments, as they are loaded |
-//! | `content` | their bytes, which can be known without being kept |
-//! | `draw` | who acts next; of all members, or of one client's own |
-//! | `state` | what the clients know of the members while they act |
-//! | `item` | how all of that is named in a trace |
-//! | `duration` | times as people write them |
+//! | `action` | the fourteen actions of members |
+//! | `session` | sequences of actions by one member |
+//! | `mix` | the frequencies of actions and sessions |
+//! | `population` | members, friendships, resources and comments, as they are loaded |
+//! | `content` | their bytes, which are known without being stored |
+//! | `draw` | the choice of the next member, among all or among one client's own |
+//! | `state` | the clients' knowledge of the members during a run |
+//! | `item` | the identifiers of these things in a trace |
+//! | `duration` | parsing and formatting of durations |
 
 pub mod action;
 pub mod content;

@@ -1,8 +1,9 @@
-//! Sessions: what a member does in a row (the report's Table 4), held by one emulated thread from the first action to the last.
+//! Sessions: sequences of actions by one member (the report's Table 4), executed by one emulated thread from start to
+//! end.
 
 use crate::model::action::Action;
 
-/// The report's eight.
+/// The report's eight sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Session {
@@ -16,9 +17,9 @@ pub enum Session {
     Thaw,
 }
 
-/// One action of a session. *Self* is the member whose session it is, *other* a member drawn when the session begins: a friend
-/// where the session needs one, else any. The *resource* is drawn from the top of the wall that was looked at last: the other member's to comment on it,
-/// one's own to delete a comment.
+/// One action of a session. *Self* is the member of the session. *Other* is a member drawn at its start: a friend if
+/// the session needs one, otherwise any member. The *resource* is drawn from the top of the wall that was viewed last:
+/// the other member's to comment on it, the member's own to delete a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     ViewProfileOfSelf,
@@ -48,7 +49,7 @@ impl Session {
         Session::Thaw,
     ];
 
-    /// As mix files spell it.
+    /// Returns the name in mix files.
     pub fn name(self) -> &'static str {
         match self {
             Session::ViewSelf => "view-self",
@@ -62,8 +63,8 @@ impl Session {
         }
     }
 
-    /// In order. After an invitation the report's formula looks at the invited member's requests, its prose at one's own; only the latter is
-    /// an action that it defines, so that it is.
+    /// Returns the steps, in order. After an invitation, the report's formula views the invited member's requests, and
+    /// its prose the member's own. Only the latter is an action that the report defines, so it is used here.
     pub fn steps(self) -> &'static [Step] {
         use Step::*;
         match self {

@@ -1,19 +1,22 @@
-//! What a data store must do to be rated: one trait to open it, one to act on it.
+//! The interface of a data store: one trait to open it, and one to act on it.
 //!
-//! A run has a few *workers*, each a thread with its own runtime. A worker connects once ([`Store::connect`]) and acts for many emulated threads of the
-//! report at once: their calls overlap on one [`Client`], which may send them over one connection or over many. A client is used from
-//! its own thread only, where `tokio::task::spawn_local` works: a client may have tasks of its own there.
+//! A run has a few *workers*, each a thread with its own runtime. A worker connects once ([`Store::connect`]), and acts
+//! for many of the report's emulated threads concurrently. Their calls overlap on one [`Client`], which may use one
+//! connection or many. A client is used only from its own thread, where `tokio::task::spawn_local` works, so it may
+//! spawn local tasks.
 //!
-//! What a call returns is checked as it is decoded: a client hands each element to the answer ([`People::push`] and its like), which
-//! compares the bytes with the population's contents and keeps only the identity. So nothing is copied to be judged.
+//! Results are verified while they are decoded. A client passes each element to the result ([`People::push`] and
+//! similar), which compares the bytes with the population's contents, and keeps only the identity. Nothing is copied
+//! for verification.
 //!
-//! Invariants that a client keeps:
+//! Invariants that a client must maintain:
 //!
-//! 1. A call returns `Ok` only when the data store said that it did what was asked.
-//! 2. A write that may have happened is never [`Failure::Refused`]. In doubt it is [`Failure::Unknown`].
-//! 3. A call that is dropped before its end (a timeout) leaves the client usable for other calls, or makes them fail; it never makes them
-//!    return another call's answer.
-//! 4. Nothing is retried that could happen twice.
+//! 1. A call returns `Ok` only if the data store confirmed that it did what was requested.
+//! 2. A write that may have happened is never [`Failure::Refused`]. If the outcome is uncertain, it is
+//!    [`Failure::Unknown`].
+//! 3. A call that is dropped before its end (a timeout) leaves the client usable for other calls, or makes them fail.
+//!    It never makes them return the result of another call.
+//! 4. An operation that could happen twice is never retried.
 
 use std::fmt;
 use std::future::Future;
@@ -26,115 +29,119 @@ use crate::model::content::{self, Contents, Owner};
 use crate::model::population::Population;
 pub use crate::model::state::Post;
 
-/// What a call will return.
+/// The pending result of a call.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + 'a>>;
 
-/// A data store under its name and address, shared by all workers.
+/// A data store with its name and address. Shared by all workers.
 pub trait Store: Send + Sync {
-    /// As `--store` names it.
+    /// Returns the name for `--store`.
     fn name(&self) -> &'static str;
 
-    /// How what is stored is laid out, where a setting decides that: who reads it must have loaded it so.
+    /// Returns the layout of the stored data, if a setting determines it. A run must use the layout of the load.
     fn layout(&self) -> String {
         self.name().to_owned()
     }
 
-    /// Makes the schema anew, empty; what was there is gone, notes and all.
+    /// Creates an empty schema. Deletes existing data, including the notes.
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()>;
 
-    /// A short text kept beside the population, by its name; None where there is none, or no schema (`notes` says what for).
+    /// Returns a note, a short text stored beside the population. `None` if there is none, or no schema. See the module
+    /// `notes`.
     fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>>;
 
-    /// Puts a note in place of the one of its name.
+    /// Stores a note, replacing one with the same name.
     fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()>;
 
-    /// Puts a note, unless there is one of its name, which stays; of several who put it at once, one does.
+    /// Stores a note unless one with this name exists. If several callers do so concurrently, exactly one succeeds.
     fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()>;
 
-    /// Whether what was loaded is gone with this process, so that a run must load first.
+    /// Returns whether the loaded data is lost with this process, so that a run must load first.
     fn is_volatile(&self) -> bool {
         false
     }
 
-    /// Whether its answers mean anything; if not they are not judged.
+    /// Returns whether the results are meaningless, so that they are not validated.
     fn is_hollow(&self) -> bool {
         false
     }
 
-    /// Whether it answers wrongly on purpose: then nothing is concluded from its answers before a trial.
+    /// Returns whether the results are wrong on purpose, so that checks before a trial do not apply.
     fn is_faulty(&self) -> bool {
         false
     }
 
-    /// What the processes of its server are called where they run on this machine: their processor time is not somebody else's.
+    /// Returns the names of the server's processes, if they run on this machine. Their processor time does not count as
+    /// foreign load.
     fn processes(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Faults that it put into its answers on purpose, by class.
+    /// Returns the number of faults that the store injected, by class.
     fn injected(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// A worker's client.
+    /// Returns a client for one worker.
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>>;
 }
 
-/// One worker's way to a data store: the report's actions, and loading.
+/// One worker's access to a data store: the report's actions, and loading.
 pub trait Client {
-    /// Puts these members with their profiles, images, confirmed friends, invitations received, resources created and the comments on
-    /// those. Loading a range again leaves the same rows. All ranges together are the whole population.
+    /// Loads these members with their profiles, images, confirmed friends, received invitations, created resources and
+    /// the comments on those. Loading a range again has the same result. All ranges together are the complete
+    /// population.
     fn load(&self, members: Range<u32>) -> Reply<'_, ()>;
 
-    /// What comes after all members are loaded, once: indexes, statistics, constraints.
+    /// Completes a load after all members, once: indexes, statistics, constraints.
     fn finish_load(&self) -> Reply<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// The owner's attributes, counts, and image where the population has images. A member who looks at their own profile also learns how many
-    /// invitations wait.
+    /// Returns the owner's attributes, counts, and image if the population has images. If the requester is the owner,
+    /// also the number of pending invitations.
     fn view_profile(&self, requester: u32, owner: u32) -> Reply<'_, Profile>;
 
-    /// The confirmed friends of a member, each with profile and thumbnail.
+    /// Returns the confirmed friends of a member, each with profile and thumbnail.
     fn list_friends(&self, requester: u32, owner: u32) -> Reply<'_, People>;
 
-    /// The members whose invitations wait, each with profile and thumbnail.
+    /// Returns the members with pending invitations, each with profile and thumbnail.
     fn view_friend_requests(&self, member: u32) -> Reply<'_, People>;
 
     fn invite_friend(&self, inviter: u32, invitee: u32) -> Reply<'_, ()>;
 
-    /// The invitation goes, both are friends: as one.
+    /// Removes the invitation and makes both members friends, atomically.
     fn accept_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()>;
 
     fn reject_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()>;
 
-    /// Both are friends no more: as one.
+    /// Ends the friendship on both sides, atomically.
     fn thaw_friendship(&self, member: u32, friend: u32) -> Reply<'_, ()>;
 
-    /// The `top` resources with the highest numbers on the owner's wall, highest first.
+    /// Returns the `top` resources with the highest numbers on the owner's wall, highest first.
     fn view_top_resources(&self, requester: u32, owner: u32, top: u32) -> Reply<'_, Resources>;
 
-    /// All comments on a resource.
+    /// Returns all comments on a resource.
     fn view_comments(&self, requester: u32, resource: u64) -> Reply<'_, Comments>;
 
-    /// Adds a comment with this number, which nobody else gives a comment on this resource.
+    /// Adds a comment with this number, which is unique for the resource.
     fn post_comment(&self, member: u32, resource: u64, comment: u64) -> Reply<'_, ()>;
 
     fn delete_comment(&self, member: u32, resource: u64, comment: u64) -> Reply<'_, ()>;
 
-    /// Adds a post of a member for its friends to see. Posts are numbered from 1 by each member, and stamped with a time that orders posts of all.
+    /// Adds a post of a member for its friends. The posts of each member are numbered from 1. Their times order the
+    /// posts of all members.
     fn post_to_feed(&self, member: u32, post: Post) -> Reply<'_, ()>;
 
-    /// The `top` newest posts of the confirmed friends of a member, newest first.
+    /// Returns the `top` newest posts of a member's confirmed friends, newest first.
     fn view_feed(&self, member: u32, top: u32) -> Reply<'_, Feed>;
 }
 
-/// Why a call did not return.
+/// The reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The data store said no, and nothing changed.
+    /// The data store rejected the call, and nothing changed.
     Refused(String),
-    /// Nobody answered in time, or the connection was lost: a write may happen yet, or have happened.
+    /// There was no reply in time, or the connection was lost. A write may have happened, or may still happen.
     Unknown(String),
 }
 
@@ -149,14 +156,14 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Answer to [`Client::view_profile`].
+/// The result of [`Client::view_profile`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     pub friends: u64,
-    /// Of one's own profile only.
+    /// Only for the member's own profile.
     pub invitations: Option<u64>,
     pub resources: u64,
-    /// Attributes or image that are not the owner's.
+    /// The number of attributes and images that are not the owner's.
     pub wrong: u32,
 }
 
@@ -175,12 +182,12 @@ impl Profile {
     }
 }
 
-/// Answer to [`Client::list_friends`] and [`Client::view_friend_requests`].
+/// The result of [`Client::list_friends`] and [`Client::view_friend_requests`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct People {
-    /// In the order in which they came; one may come twice.
+    /// In the order of arrival, possibly with duplicates.
     pub members: Vec<u32>,
-    /// Those whose profile or thumbnail was not theirs.
+    /// The number of members with a wrong profile or thumbnail.
     pub wrong: u32,
 }
 
@@ -201,7 +208,7 @@ impl People {
     }
 }
 
-/// Answer to [`Client::view_top_resources`].
+/// The result of [`Client::view_top_resources`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     pub resources: Vec<u64>,
@@ -219,7 +226,7 @@ impl Resources {
     }
 }
 
-/// Answer to [`Client::view_comments`].
+/// The result of [`Client::view_comments`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comments {
     pub comments: Vec<u64>,
@@ -238,7 +245,7 @@ impl Comments {
     }
 }
 
-/// Answer to [`Client::view_feed`].
+/// The result of [`Client::view_feed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Feed {
     pub posts: Vec<Post>,

@@ -1,26 +1,27 @@
-//! larder itself: what is written are rows, what is read are joins of them, one range each.
+//! larder: writes are rows, and reads are ranges of joins over them.
 //!
-//! | table | a row | written by |
+//! | table | row | written by |
 //! |---|---|---|
 //! | `bg.person\|m` | profile, then profile image | load |
-//! | `bg.card\|m` | what others see of a member in lists: profile, then thumbnail | load |
+//! | `bg.card\|m` | what lists show of a member: profile, then thumbnail | load |
 //! | `bg.friend\|m\|f` | a confirmed friend, on both sides | accept, thaw |
 //! | `bg.invite\|m\|i` | an invitation that `m` has not answered | invite, accept, reject |
-//! | `bg.created\|m\|r` | a resource that `m` created: whose wall it is on | load |
+//! | `bg.created\|m\|r` | a resource that `m` created: the member on whose wall it is | load |
 //! | `bg.wall\|m\|r` | a resource on the wall of `m` | load |
 //! | `bg.comment\|r\|c` | a comment: its author, then its text | post, delete |
 //! | `bg.post\|m\|t\|n` | the `n`th post of `m` | post to feed |
-//! | `bg.note\|name` | a note about all of it | load, and the first run that writes |
+//! | `bg.note\|name` | a note about the stored data | load, and the first run that writes |
 //!
 //! | output | joins | one range of it is |
 //! |---|---|---|
-//! | `bg.page\|m\|...` | the person, three counts | a profile as its owner sees it; without the last row, as others do |
+//! | `bg.page\|m\|...` | the person, three counts | a profile as its owner sees it; without the last row, as others see it |
 //! | `bg.friends\|m\|f` | friends with their cards | a list of friends |
 //! | `bg.requests\|m\|i` | invitations with their senders' cards | a list of requests |
 //! | `bg.feed\|m\|t\|a\|n` | friends with their posts | a feed |
 //!
-//! The first column says whose a row is, so that a server with several cores has on one what one view reads. Numbers are hexadecimal,
-//! of one width, so that they sort. Without images a card is no more than the profile; then `bg.person` serves as both.
+//! The first column is the member or resource to which a row belongs, so a server with several cores has the rows of
+//! one view on one core. Numbers are hexadecimal with a fixed width, so that they sort. Without images, a card equals
+//! the profile, and `bg.person` serves as both.
 
 mod answer;
 
@@ -41,12 +42,13 @@ use answer::{CommentRows, FeedRows, PageRows, PeopleRows, WallRows};
 const ADDRESS: &str = "127.0.0.1:7379";
 const CONNECTIONS: usize = 1;
 
-/// Notes first: who acts on what is about to go learns of it.
+/// Notes come first, so that a run that uses the data notices its deletion.
 const TABLES: [&str; 9] = [
     "note", "person", "card", "friend", "invite", "created", "wall", "comment", "post",
 ];
 
-/// Names and definitions, where `CARD` is the table of cards. With widths, larder knows where rows of one view lie together.
+/// Names and definitions. `CARD` stands for the table of cards. The widths tell larder which rows of a view are
+/// adjacent.
 const JOINS: [(&str, &str); 7] = [
     ("bg.page.person", "bg.page|<m:8>|1 = copy bg.person|<m:8>"),
     (
@@ -85,7 +87,7 @@ struct Worker {
     population: Arc<Population>,
 }
 
-/// Opens it: `--set password=...` where the server asks for one.
+/// Opens larder. `--set password=...` if the server requires one.
 pub fn open(options: &Options) -> Opened {
     Ok(Box::new(Larder {
         server: common::server("larder", ADDRESS, options)?,
@@ -106,7 +108,7 @@ impl Store for Larder {
         Box::pin(async move {
             let pool = Pool::connect(Rc::new(self.server.clone()), 1).await?;
             for (name, _) in JOINS {
-                // Whether it was there or not.
+                // The join need not exist.
                 let dropped = pool.call(1, Done, |out| command(out, &[&"JOIN.DROP", &name]));
                 if let Err(lost @ Failure::Unknown(_)) = dropped.await {
                     return Err(lost);
@@ -209,7 +211,7 @@ impl Client for Worker {
     }
 
     fn thaw_friendship(&self, member: u32, other: u32) -> Reply<'_, ()> {
-        // DEL of keys on several cores is not one; a transaction is.
+        // DEL of keys on several cores is not atomic; a transaction is.
         self.done(4, |out| {
             command(out, &[&"MULTI"]);
             command(out, &[&"DEL", &friend(member, other)]);
@@ -259,7 +261,7 @@ impl Client for Worker {
 }
 
 impl Worker {
-    /// All rows that begin with `key` and `|`, or the last of them from the last one down.
+    /// Requests all rows that begin with `key` and `|`, or the last ones in descending order.
     fn range<R: Receiver>(&self, rows: R, key: Text, last: Option<u32>) -> Call<R> {
         self.pool.call(1, rows, |out| {
             let (lo, hi) = (key.then("|"), key.then("}"));
@@ -295,7 +297,7 @@ impl Worker {
     }
 }
 
-/// Requests of a load.
+/// The requests of a load.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,

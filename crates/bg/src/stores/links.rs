@@ -1,7 +1,7 @@
-//! The connections of one client: calls go to the one with the fewest under way.
+//! The connections of one client. A call uses the connection with the fewest calls in progress.
 //!
-//! A lost connection is opened again by the next call that is given it, at most every [`PAUSE`]; calls that come meanwhile wait for
-//! that attempt, so a server that is gone is not hammered.
+//! The next call on a lost connection opens it again, at most once per [`PAUSE`]. Calls that arrive meanwhile wait for
+//! that attempt, so an unavailable server is not overloaded with attempts.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -12,12 +12,12 @@ use tokio::sync::Mutex;
 
 use crate::stores::contract::Failure;
 
-/// Between two attempts to connect.
+/// The time between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection that may be lost.
 pub trait Link {
-    /// Calls on it would fail.
+    /// Returns whether calls on the connection would fail.
     fn is_lost(&self) -> bool;
 }
 
@@ -28,11 +28,11 @@ pub struct Links<L> {
 struct Slot<L> {
     link: RefCell<Option<Rc<L>>>,
     under_way: Cell<usize>,
-    /// When it was last tried to open.
+    /// The time of the last attempt to open it.
     opening: Mutex<Option<Instant>>,
 }
 
-/// A connection with a call under way, until dropped.
+/// A connection with a call in progress, until dropped.
 pub struct Entered<'a, L> {
     link: Rc<L>,
     _count: Count<'a>,
@@ -55,7 +55,7 @@ impl<L> Deref for Entered<'_, L> {
 }
 
 impl<L: Link> Links<L> {
-    /// None of them open yet.
+    /// Creates connections that are not open yet.
     pub fn new(count: usize) -> Links<L> {
         let slot = || Slot {
             link: RefCell::default(),
@@ -67,7 +67,7 @@ impl<L: Link> Links<L> {
         }
     }
 
-    /// Opens those that are not open.
+    /// Opens all connections that are not open.
     pub async fn open_all<F>(&self, open: impl Fn() -> F) -> Result<(), Failure>
     where
         F: Future<Output = Result<L, Failure>>,

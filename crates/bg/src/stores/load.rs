@@ -1,7 +1,8 @@
-//! Fills a data store with a population: in parallel, in pieces that may be loaded again.
+//! Loads a population into a data store, in parallel, in pieces that can be loaded again.
 //!
-//! Workers take the next piece as they are ready. What is loaded does not depend on how many they are. If one fails, the others finish
-//! their pieces, and the error names the member from which loading can go on. A note in the data store says meanwhile that it is not whole (`notes`).
+//! Each worker takes the next piece when it is ready. The loaded data does not depend on the number of workers. If one
+//! fails, the others complete their pieces, and the error names the member from which loading can continue. Meanwhile,
+//! a note in the data store marks it as incomplete (`notes`).
 
 use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
@@ -16,28 +17,28 @@ use crate::model::population::Population;
 use crate::stores::contract::{Client, Failure, Store};
 use crate::stores::notes::Loaded;
 
-/// Members of a piece.
+/// The number of members in a piece.
 const PIECE: u32 = 50;
 
-/// Pieces that one worker loads at once.
+/// The number of pieces that one worker loads concurrently.
 const PIECES_AT_ONCE: usize = 4;
 
-/// A piece whose outcome is unknown is loaded again, which leaves the same rows.
+/// The maximum number of attempts. A piece with an unknown outcome is loaded again, which has the same result.
 const TRIES: u32 = 5;
 
-/// How far loading is.
+/// The progress of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Members loaded.
+    /// The number of loaded members.
     pub loaded: u32,
     pub members: u32,
 }
 
-/// Empties the data store and loads all, unless `tell`, which is told of each piece, breaks it off.
+/// Empties the data store and loads the complete population. `tell` is called after each piece, and may stop the load.
 ///
 /// # Errors
 ///
-/// Why it could not be loaded, and from which member to go on.
+/// The reason of the failure, and the member from which to continue.
 pub fn load(
     store: &Arc<dyn Store>,
     population: &Arc<Population>,
@@ -48,7 +49,7 @@ pub fn load(
     let loaded = Loaded::new(&**store, population);
     runtime()?
         .block_on(async {
-            // So that a run under way learns of it before anything is gone; where there is no schema, nobody runs.
+            // A concurrent run then notices the load before any data is deleted. Without a schema, there is no run.
             let _ = loaded.begin(&**store).await;
             store.create(population).await?;
             loaded.begin(&**store).await
@@ -57,11 +58,11 @@ pub fn load(
     fill(0, loaded, store, population, workers, tell)
 }
 
-/// Loads members from this one on into a data store that holds those before it.
+/// Loads the members from `first` into a data store that already has those before it.
 ///
 /// # Errors
 ///
-/// As [`load`]; what the data store holds is no part of this population, or a run changed it.
+/// See [`load`]. Also if the data store holds another population, or if a run has changed it.
 pub fn load_from(
     first: u32,
     store: &Arc<dyn Store>,
@@ -148,7 +149,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// The next piece that nobody has.
+    /// Returns the next piece that no worker has taken.
     fn piece(&self) -> Option<Range<u32>> {
         if self.failed.load(Ordering::Relaxed) {
             return None;
@@ -201,7 +202,7 @@ async fn load_pieces(client: &Rc<dyn Client>, shared: &Shared<'_>, tell: &dyn Fn
     }
 }
 
-/// For what is asked of a data store before or after it is acted on.
+/// Creates a runtime for calls before or after a run.
 pub(crate) fn runtime() -> Result<LocalRuntime, String> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,12 +1,12 @@
-//! memcached's meta commands, over one connection that many calls share.
+//! memcached's meta commands, over connections that many calls share.
 //!
-//! | command | asks | answers |
+//! | command | request | reply |
 //! |---|---|---|
-//! | `mg key f c [v]` | flags, CAS and value | `VA size fF cC`, value; `HD fF cC`; `EN` |
-//! | `ms key size Fflags Tseconds Mmode [Ccas] c` | to store | `HD cC`; `NS`, `EX`, `NF` |
-//! | `md key [Ccas]` | to delete | `HD`; `NF`; `EX` |
+//! | `mg key f c [v]` | get flags, CAS and value | `VA size fF cC`, value; `HD fF cC`; `EN` |
+//! | `ms key size Fflags Tseconds Mmode [Ccas] c` | store | `HD cC`; `NS`, `EX`, `NF` |
+//! | `md key [Ccas]` | delete | `HD`; `NF`; `EX` |
 //!
-//! Needs memcached 1.6.15 or later, whose `ms` returns the CAS of what it stored.
+//! Requires memcached 1.6.15 or later, whose `ms` returns the CAS of the stored entry.
 
 use bytes::Bytes;
 
@@ -14,20 +14,20 @@ use super::links::Links;
 use super::pipe::{Framing, Pipe};
 use crate::stores::contract::Failure;
 
-/// What a cache with compare-and-swap does; every step of it is atomic.
+/// A cache with compare-and-swap. Every operation is atomic.
 ///
-/// A *cas* is the number of an entry's version; no two versions of any entry have the same.
+/// A *CAS* is the number of an entry's version. It is unique among all versions of all entries.
 pub trait Cache {
-    /// The entry, its value left out.
+    /// Returns the entry without its value.
     fn peek(&self, key: &str) -> impl Future<Output = Result<Option<Found>, Failure>>;
 
     fn get(&self, key: &str) -> impl Future<Output = Result<Option<Found>, Failure>>;
 
-    /// The new version's cas, or None if the condition did not hold.
+    /// Stores an entry. Returns the CAS of the new version, or `None` if the condition did not hold.
     ///
     /// # Errors
     ///
-    /// Among others, a value that is too large.
+    /// Among others, the value is too large.
     fn store(
         &self,
         key: &str,
@@ -40,16 +40,16 @@ pub trait Cache {
     -> impl Future<Output = Result<Deleted, Failure>>;
 }
 
-/// What is stored.
+/// An entry to store.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     pub value: &'a [u8],
     pub flags: u32,
-    /// Seconds until it is gone.
+    /// The TTL in seconds.
     pub seconds: u32,
 }
 
-/// What is there.
+/// An entry that was found.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub value: Bytes,
@@ -57,12 +57,12 @@ pub struct Found {
     pub cas: u64,
 }
 
-/// When to store.
+/// The condition for storing.
 #[derive(Clone, Copy, Debug)]
 pub enum Only {
     Always,
     IfAbsent,
-    /// If the entry is of this version.
+    /// The entry has this version.
     If(u64),
 }
 
@@ -70,11 +70,11 @@ pub enum Only {
 pub enum Deleted {
     Done,
     WasAbsent,
-    /// It is of another version, and stays.
+    /// The entry has another version, and was not deleted.
     WasOther,
 }
 
-/// Connections to one memcached.
+/// The connections to one memcached.
 pub struct Memcached {
     address: String,
     links: Links<Pipe<Meta>>,
@@ -94,7 +94,7 @@ impl Memcached {
     }
 
     pub async fn flush(&self) -> Result<(), Failure> {
-        // Answers `OK`.
+        // The reply is `OK`.
         self.call(|out| out.extend_from_slice(b"flush_all\r\n"))
             .await?;
         Ok(())
@@ -186,14 +186,14 @@ impl Cache for Memcached {
     }
 }
 
-/// The first line of a reply, and where the rest begins.
+/// Returns the first line of a reply, and the position after it.
 fn line(reply: &[u8]) -> (&str, usize) {
     let end = memchr::memchr(b'\n', reply).map_or(reply.len(), |at| at + 1);
     let line = std::str::from_utf8(&reply[..end]).unwrap_or_default();
     (line.trim_end(), end)
 }
 
-/// The number behind a returned flag.
+/// Returns the number after a flag in a reply.
 fn flag(line: &str, name: char) -> Option<u64> {
     let mut flags = line.split(' ');
     flags.find_map(|flag| flag.strip_prefix(name)?.parse().ok())
@@ -205,7 +205,7 @@ fn odd(line: &str) -> Failure {
 
 struct Meta;
 
-/// Any line of an answer is shorter.
+/// The maximum length of a reply line.
 const LINE_SIZE_MAX: usize = 2048;
 
 impl Framing for Meta {

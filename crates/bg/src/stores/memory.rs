@@ -1,7 +1,8 @@
-//! In this process, right under concurrency: the reference that other data stores are compared with, and what tests run on.
+//! A data store in this process that is correct under concurrency: the reference for other data stores, and the store
+//! of tests.
 //!
-//! It keeps the bytes that it is given and answers from them. Each member has a lock of its own; what changes two members takes both, the
-//! lower number first. A list is read under one lock, so it is as it was at one instant.
+//! It stores the given bytes, and answers from them. Each member has a lock of its own. A change of two members takes
+//! both locks, the lower number first. A list is read under one lock, so it shows one instant.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -81,11 +82,11 @@ impl Memory {
     }
 }
 
-/// All that is stored.
+/// All stored data.
 #[derive(Default)]
 struct World {
     members: Box<[Member]>,
-    /// By resource; those without comments are not there.
+    /// By resource; resources without comments are absent.
     comments: Box<[Mutex<HashMap<u64, Thread>>]>,
     notes: Mutex<BTreeMap<String, String>>,
 }
@@ -99,12 +100,12 @@ struct Member {
     changing: Mutex<Changing>,
 }
 
-/// What does not change once it is loaded.
+/// The data that does not change after the load.
 struct Stored {
     profile: Box<[u8]>,
     thumbnail: Option<Box<[u8]>>,
     image: Option<Box<[u8]>>,
-    /// The bodies of the resources that the member created, one behind the other.
+    /// The bodies of the resources that the member created, concatenated.
     resources: Box<[u8]>,
 }
 
@@ -135,7 +136,7 @@ impl World {
         }
     }
 
-    /// Changes what two members are to each other, as one.
+    /// Changes the relation of two members atomically.
     fn both<T>(
         &self,
         one: u32,
@@ -166,7 +167,7 @@ impl World {
         for (resource, body) in resources.clone().zip(bodies.chunks_mut(RESOURCE_SIZE)) {
             contents.fill(Owner::Resource(resource), body);
         }
-        // What is there already is the same.
+        // Existing data is identical.
         let _ = self.members[member as usize].stored.set(Stored {
             profile: boxed(Owner::Profile(member), population.profile_size()),
             thumbnail: population
@@ -205,7 +206,7 @@ fn refuse<T>(why: &str) -> Result<T, Failure> {
     Err(Failure::Refused(why.to_owned()))
 }
 
-/// Takes an element out of a list without order.
+/// Removes an element of an unordered list. Returns whether it was present.
 fn take<T: PartialEq>(list: &mut Vec<T>, element: T) -> bool {
     match list.iter().position(|other| *other == element) {
         Some(place) => {
@@ -222,7 +223,7 @@ struct Connected {
 }
 
 impl Connected {
-    /// The members of a list with their profiles.
+    /// Returns the members of a list with their profiles.
     fn people(&self, members: Vec<u32>) -> Result<People, Failure> {
         let mut people = People::default();
         people.members.reserve(members.len());
@@ -291,7 +292,7 @@ impl Connected {
     }
 }
 
-/// Done at once, when it is first polled.
+/// Returns a future that completes when it is first polled.
 fn at_once<'a, T: 'a>(act: impl FnOnce() -> Result<T, Failure> + 'a) -> Reply<'a, T> {
     Box::pin(async { act() })
 }

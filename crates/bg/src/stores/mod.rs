@@ -1,9 +1,9 @@
-//! The data stores that bg knows, by name, and what all of them must do.
+//! The known data stores, and the interface that they implement.
 //!
-//! Read `contract` first: the trait that opens one and the trait that acts on one. `load` fills one with a population, `notes` is what it keeps about itself
-//! beside that. Then `memory`, the reference, and any other: `larder`, `redis` (both by `resp`), `postgres`, `casql` (PostgreSQL behind
-//! `memcached`), `mongodb`. `null` does nothing, and `faulty` wraps another and lies. `links` and `pipe` are connections that several of them use, `settings`
-//! reads `--set`.
+//! Read `contract` first: the traits to open a data store and to act on it. `load` loads a population, and `notes`
+//! describes the stored data. Then read `memory`, the reference, and any other store: `larder`, `redis` (both use
+//! `resp`), `postgres`, `casql` (PostgreSQL behind `memcached`), `mongodb`. `null` does nothing, and `faulty` injects
+//! faults into another store. Several stores share the connections of `links` and `pipe`. `settings` parses `--set`.
 
 mod casql;
 pub mod contract;
@@ -24,28 +24,28 @@ mod settings;
 
 use contract::Store;
 
-/// A data store's name and what `bg stores` says of it.
+/// The name of a data store, and its description in `bg stores`.
 pub struct Known {
     pub name: &'static str,
     pub about: &'static str,
-    /// Opens it; refuses an address it cannot use and settings it does not know.
+    /// Opens the store. Rejects invalid addresses and unknown settings.
     pub open: fn(&Options) -> Opened,
 }
 
 pub type Opened = Result<Box<dyn Store>, String>;
 
-/// What the user said of a data store.
+/// The user's options for a data store.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where it is; its usual address if not said.
+    /// The address. `None`: the default address.
     pub address: Option<String>,
-    /// Connections of each worker, where a store lets one choose.
+    /// The number of connections of each worker, if the store supports the option.
     pub connections: Option<usize>,
-    /// `--set name=value`, of this store alone.
+    /// `--set name=value`: settings of this store.
     pub settings: Vec<(String, String)>,
 }
 
-/// In the order in which `bg stores` lists them.
+/// In the order of `bg stores`.
 pub const KNOWN: &[Known] = &[
     Known {
         name: "larder",
@@ -97,7 +97,7 @@ pub fn find(name: &str) -> Option<&'static Known> {
 ///
 /// # Errors
 ///
-/// A name nobody knows, or what the data store says of its options.
+/// The name is unknown, or the data store rejects the options.
 pub fn open(name: &str, options: &Options) -> Opened {
     if let Some(inner) = name.strip_prefix("faulty:") {
         return faulty::open(inner, options);

@@ -1,25 +1,26 @@
-//! What a data store keeps about itself beside the population: which load it holds, and which run writes into it.
+//! Notes that a data store keeps beside the population: the load that it holds, and the run that writes to it.
 //!
-//! Reads are judged from what was loaded and from the writes that this run knows of. So a run has to know that nobody else wrote: a right
-//! data store that an earlier run changed would be called wrong. A look at some members cannot tell (comments and posts are many);
-//! two notes in the data store can ([`Store::note`]).
+//! Reads are validated against the loaded data and the writes of the current run. A run must therefore know that no
+//! other run has written: otherwise a correct data store that an earlier run changed would appear wrong. Comparing some
+//! members is not enough, because there are many comments and posts. Two notes in the data store are ([`Store::note`]).
 //!
-//! | note | put | says |
+//! | note | written | contents |
 //! |---|---|---|
-//! | `load` | by a load, before its first row and after its last | the load's number, its population and layout, and whether it is whole |
-//! | `run-LOAD` | by the first run that writes into that load, before its first write | the run |
+//! | `load` | by a load, before its first row and after its last | the number of the load, its population and layout, and whether it is complete |
+//! | `run-LOAD` | by the first run that writes to that load, before its first write | the run |
 //!
 //! ```text
-//!   create: no notes ──► load, not whole ──last row──► load, whole ──first run that writes──► run-LOAD
+//!   create: no notes ──► load, incomplete ──last row──► load, complete ──first run that writes──► run-LOAD
 //!        ▲                    │  ▲ interrupted: --from                                           │
 //!        └────────────────────┴──┴───────────────────── bg load, or --load ──────────────────────┘
 //! ```
 //!
 //! Invariants:
 //!
-//! 1. Of two runs that write into one load, one alone finds its own name in the note; the clients of a coordinator are one run.
-//! 2. A run that was killed leaves its note, so that nobody takes what it left for what was loaded.
-//! 3. A trial in which somebody else began to load or to write has no result.
+//! 1. Of two runs that write to one load, exactly one finds its own name in the note. The clients of a coordinator are
+//!    one run.
+//! 2. A killed run leaves its note, so no later run mistakes its data for that of the load.
+//! 3. A trial during which another process starts to load or to write has no result.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -37,27 +38,27 @@ use crate::stores::load::runtime;
 
 const LOAD: &str = "load";
 
-/// How long a data store may take to tell its notes.
+/// The time limit for reading and writing notes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A load, as its note says.
+/// The note of a load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loaded {
-    /// Told from every other load by this.
+    /// Unique among all loads.
     id: String,
-    /// Whether its last row is in.
+    /// Whether the last row has been loaded.
     whole: bool,
     layout: String,
     population: Numbers,
 }
 
-/// What tells populations apart, by the options that make them.
+/// The options that identify a population.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Numbers {
     members: u32,
-    /// Of a lattice; a graph has its own.
+    /// For a lattice; a graph has its own.
     friends: u32,
-    /// Of all friendships of a graph.
+    /// A digest of all friendships of a graph.
     graph: Option<String>,
     invitations: u32,
     resources: u32,
@@ -68,12 +69,12 @@ struct Numbers {
     #[serde(default = "comment_size")]
     comment_size: usize,
     seed: u64,
-    /// The clients whose communities these are, and how they draw members; None for a single client.
+    /// The clients with these communities, and their distribution of members; `None` for a single client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     clients: Option<String>,
 }
 
-/// Of notes that do not say.
+/// The default for notes without this field.
 fn attribute_size() -> usize {
     content::ATTRIBUTE_SIZE_DEFAULT
 }
@@ -82,14 +83,14 @@ fn comment_size() -> usize {
     content::COMMENT_SIZE_DEFAULT
 }
 
-/// What a run may go by: the load that it acts on, under this name.
+/// A run's permission to use a load, under the run's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     load: String,
     run: String,
 }
 
-/// A name that nobody else gives to a load or to a run.
+/// Returns a unique name for a load or a run.
 pub fn unique() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -99,7 +100,7 @@ pub fn unique() -> String {
 }
 
 impl Loaded {
-    /// A load that begins.
+    /// Creates the note of a new load.
     pub fn new(store: &dyn Store, population: &Population) -> Loaded {
         Loaded {
             id: unique(),
@@ -109,11 +110,11 @@ impl Loaded {
         }
     }
 
-    /// One that was broken off and goes on with what it holds.
+    /// Reads the note of an interrupted load that is to be continued.
     ///
     /// # Errors
     ///
-    /// What is stored is no part of this population, or somebody wrote into it.
+    /// The data store holds another population, or a run has written to it.
     pub fn resumed(store: &dyn Store, population: &Population) -> Result<Loaded, String> {
         let name = store.name();
         let anew = "leave out --from to load it from the first member on";
@@ -145,12 +146,12 @@ impl Loaded {
         })
     }
 
-    /// Says in the data store that rows of this load are to come.
+    /// Marks the data store as incomplete.
     pub async fn begin(&self, store: &dyn Store) -> Result<(), Failure> {
         store.put_note(LOAD, &self.text()).await
     }
 
-    /// Says in the data store that it holds all of it.
+    /// Marks the data store as complete.
     pub async fn end(mut self, store: &dyn Store) -> Result<(), Failure> {
         self.whole = true;
         store.put_note(LOAD, &self.text()).await
@@ -160,7 +161,7 @@ impl Loaded {
         serde_json::to_string(self).expect("numbers and names are JSON")
     }
 
-    /// How it is not what is wanted, in words behind the name of a data store.
+    /// Describes the difference from the expected load, as a phrase that follows the name of the data store.
     fn differs(&self, wanted: &Loaded) -> Option<String> {
         if self.layout != wanted.layout {
             return Some(format!(
@@ -244,12 +245,12 @@ impl Numbers {
 }
 
 impl Claim {
-    /// Before a trial: that the data store holds the population as it was loaded, or as this run left it. `before`: what the run went by
-    /// in its last trial.
+    /// Checks before a trial that the data store holds the population as loaded, or as this run left it. `before` is
+    /// the claim of the run's previous trial.
     ///
     /// # Errors
     ///
-    /// Why reads could not be judged, and what to do.
+    /// The reason why reads could not be validated, and the remedy.
     pub fn look(
         store: &Arc<dyn Store>,
         population: &Population,
@@ -295,11 +296,11 @@ impl Claim {
         })
     }
 
-    /// Before the first write: puts the run's name to the load.
+    /// Writes the run's name to the load, before the first write.
     ///
     /// # Errors
     ///
-    /// Another run was quicker, and what to do.
+    /// Another run has written its name first. Includes the remedy.
     pub fn put(&self, store: &Arc<dyn Store>) -> Result<(), String> {
         let note = run_note(&self.load);
         let owner = within(async {
@@ -312,12 +313,12 @@ impl Claim {
         }
     }
 
-    /// After a trial: that nobody else loaded or wrote meanwhile. A data store that is gone, or has lost its notes with all the rest, is
-    /// for the judge of reads.
+    /// Checks after a trial that no other process has loaded or written meanwhile. If the data store is unavailable, or
+    /// has lost its notes with all other data, validation will report it.
     ///
     /// # Errors
     ///
-    /// Who did, and what to do.
+    /// The interfering process, and the remedy.
     pub fn check(&self, store: &Arc<dyn Store>) -> Result<(), String> {
         let told = within(async {
             let loaded = read(&**store).await?;
@@ -350,7 +351,7 @@ fn used(name: &str) -> String {
 
 const LOAD_IT: &str = "load it with the options of this run: bg load, or --load with this command";
 
-/// What to say of a data store that does not answer.
+/// Returns the error message for an unavailable data store.
 pub fn unreached(store: &dyn Store, why: &str) -> String {
     format!(
         "cannot connect to the data store {}: {why}; is it there? --at says where it is",
@@ -362,13 +363,13 @@ fn run_note(load: &str) -> String {
     format!("run-{load}")
 }
 
-/// A note that is none of this bg's is none.
+/// A note in an unknown format counts as absent.
 async fn read(store: &dyn Store) -> Result<Option<Loaded>, Failure> {
     let note = store.note(LOAD).await?;
     Ok(note.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
-/// Runs it to its end, unless it takes too long.
+/// Runs a future to completion, within the time limit.
 fn within<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, String> {
     runtime()?.block_on(async {
         match timeout(PATIENCE, work).await {

@@ -1,4 +1,4 @@
-//! Does nothing, and answers nothing: what is left of a run's cost is bg's own.
+//! A data store that does nothing and returns nothing, to measure the cost of bg itself.
 
 use std::ops::Range;
 use std::rc::Rc;

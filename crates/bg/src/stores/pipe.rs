@@ -1,12 +1,14 @@
-//! One connection that many calls share, of protocols that answer requests in their order.
+//! A connection that many calls share, for protocols that answer requests in order.
 //!
-//! A call appends its request to the output and queues for its reply. Two tasks beside the calls write what has gathered, so requests of
-//! calls that were ready together travel together, and read replies.
+//! A call appends its request to the output, and queues for its reply. Two other tasks write the accumulated output and
+//! read the replies. Requests of calls that were ready together are therefore sent together.
 //!
 //! Invariants:
 //!
-//! 1. The front of the queue is whose reply comes next. A call that is dropped stays in the queue; its reply is read and dropped.
-//! 2. Once anything fails, or a reply is none, the pipe is lost for good and every call in the queue is [`Failure::Unknown`].
+//! 1. The front of the queue is the call whose reply comes next. A dropped call stays in the queue; its reply is read
+//!    and discarded.
+//! 2. After any failure, or an invalid reply, the pipe is lost permanently, and every call in the queue is
+//!    [`Failure::Unknown`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,17 +24,18 @@ use tokio::sync::{Notify, oneshot};
 use super::links::Link;
 use crate::stores::contract::Failure;
 
-/// Where a reply ends.
+/// Finds the end of a reply.
 pub trait Framing: 'static {
-    /// The size of the reply that `bytes` begin with; None if more bytes must tell. It may be more than there are.
+    /// Returns the size of the reply at the start of `bytes`, which may exceed the available bytes. `None` if more
+    /// bytes are needed to determine it.
     ///
     /// # Errors
     ///
-    /// Why no reply begins so.
+    /// The reason why the bytes are not a reply.
     fn size(bytes: &[u8]) -> Result<Option<usize>, String>;
 }
 
-/// A reply that claims to be larger is none.
+/// The maximum size of a valid reply.
 const REPLY_SIZE_MAX: usize = 1 << 28;
 
 pub struct Pipe<F> {
@@ -44,16 +47,18 @@ struct Shared {
     output: RefCell<Vec<u8>>,
     has_output: Notify,
     queue: RefCell<VecDeque<oneshot::Sender<Bytes>>>,
-    /// Why it is lost.
+    /// The reason of the loss.
     lost: RefCell<Option<String>>,
     ends: Notify,
     is_lost: Cell<bool>,
 }
 
 impl<F: Framing> Pipe<F> {
+    /// Opens a connection.
+    ///
     /// # Errors
     ///
-    /// Refused: nothing was asked of anybody.
+    /// Refused, because nothing was sent.
     pub async fn open(address: &str) -> Result<Pipe<F>, Failure> {
         let cannot = |error: std::io::Error| {
             Failure::Refused(format!("cannot connect to {address}: {error}"))
@@ -77,17 +82,17 @@ impl<F: Framing> Pipe<F> {
         })
     }
 
-    /// Gives the connection up; calls under way are of unknown outcome.
+    /// Gives up the connection. Calls in progress have an unknown outcome.
     pub fn lose(&self, why: &str) {
         self.shared.lose(why);
     }
 
-    /// Sends what `encode` appends, one request, and waits for its reply.
+    /// Sends the request that `encode` appends, and waits for its reply.
     pub async fn call(&self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Bytes, Failure> {
         let receiver = {
             let shared = &self.shared;
             if shared.is_lost.get() {
-                // It was never sent.
+                // The request was not sent.
                 return Err(Failure::Refused(shared.why_lost()));
             }
             let (sender, receiver) = oneshot::channel();
@@ -127,7 +132,7 @@ impl Shared {
     }
 }
 
-/// One direction until it fails or the other did.
+/// Runs one direction until it fails or the other one does.
 async fn drive(shared: Rc<Shared>, direction: impl Future<Output = Result<(), String>>) {
     let ended = shared.ends.notified();
     tokio::pin!(ended);

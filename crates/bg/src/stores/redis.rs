@@ -1,22 +1,24 @@
-//! Redis, in the layout that costs it least: every action is one command or one script, so one round trip and one moment.
+//! Redis, in its most efficient layout: every action is one command or one script, and therefore one round trip and
+//! atomic.
 //!
-//! | key | type | holds |
+//! | key | type | contents |
 //! |---|---|---|
 //! | `bg:member:m` | hash | `person`: profile, then image; `friends`, `resources`, `invitations`: counts |
-//! | `bg:card:m` | string | profile, then thumbnail: what others see of a member in lists |
+//! | `bg:card:m` | string | what lists show of a member: profile, then thumbnail |
 //! | `bg:friends:m`, `bg:invitations:m` | set | members |
 //! | `bg:wall:m` | sorted set | resources, in the order of their numbers |
-//! | `bg:resource:r` | string | a resource's body |
-//! | `bg:comments:r` | hash | of a number: author, then text |
-//! | `bg:posts:m`, `bg:feed:m` | sorted set | `time\|author\|number`: a member's own, and the friends' |
-//! | `bg:post:time\|author\|number` | string | a post's text |
-//! | `bg:note:name` | string | a note about all of it |
+//! | `bg:resource:r` | string | the body of a resource |
+//! | `bg:comments:r` | hash | by number: author, then text |
+//! | `bg:posts:m`, `bg:feed:m` | sorted set | `time\|author\|number`: a member's own posts, and the friends' |
+//! | `bg:post:time\|author\|number` | string | the text of a post |
+//! | `bg:note:name` | string | a note about the stored data |
 //!
-//! Members and resources are decimal numbers, which Redis packs tightly; entries of feeds sort as text.
+//! Members and resources are decimal numbers, which Redis stores compactly; feed entries sort as text.
 //!
-//! Views of lists are `SORT ... BY nosort GET`: Redis's own join, executed inside it. Counts are fields beside the profile, so that a
-//! profile is one `HMGET`; scripts change them together with the sets, and only if the sets changed. Feeds are filled when somebody posts: a
-//! view is read far more often. Scripts name keys that they make up, which is fine on one server and would not be on a cluster.
+//! Views of lists use `SORT ... BY nosort GET`, Redis's own join. Counts are fields beside the profile, so a profile is
+//! one `HMGET`. Scripts change counts together with the sets, and only if the sets changed. Posting fills the feeds,
+//! because views of feeds are far more frequent. Scripts compute key names, which works on one server, but not on a
+//! cluster.
 
 mod answer;
 mod scripts;
@@ -47,11 +49,11 @@ struct Redis {
 struct Worker {
     pool: Pool,
     population: Arc<Population>,
-    /// By [`Script`] as a number.
+    /// Indexed by [`Script`].
     scripts: Vec<String>,
 }
 
-/// Opens it: `--set password=...` where the server asks for one.
+/// Opens Redis. `--set password=...` if the server requires one.
 pub fn open(options: &Options) -> Opened {
     Ok(Box::new(Redis {
         server: common::server("redis", ADDRESS, options)?,
@@ -231,7 +233,8 @@ impl Worker {
         Box::pin(async move { Ok(call.await?.people()) })
     }
 
-    /// Elements and what `pattern` makes of them; of a sorted set the last ones, from the last one down.
+    /// Requests elements, and the values of `pattern` for them. For a sorted set, only the last ones, in descending
+    /// order.
     fn sorted<R: Receiver>(
         &self,
         receiver: R,
@@ -264,8 +267,8 @@ impl Worker {
         })
     }
 
-    /// Runs a script by its hash. A server that was started again, or a replica that was promoted, does not know the hash: it executed nothing, and gets the
-    /// script itself, which it keeps from then on.
+    /// Runs a script by its hash. A restarted server, or a promoted replica, does not know the hash and executes
+    /// nothing. It then receives the script itself, and keeps it.
     async fn run(&self, script: Script, arguments: &[&dyn AsRef<[u8]>]) -> Result<(), Failure> {
         let eval = |how: &[&dyn AsRef<[u8]>]| {
             let parts = [how, &[&"0"], arguments].concat();
@@ -287,10 +290,10 @@ impl Worker {
     }
 }
 
-/// Takes a command's parts.
+/// Receives the parts of a command.
 type Request<'a> = dyn FnMut(&[&dyn AsRef<[u8]>]) + 'a;
 
-/// What `load` says of one member: each request's parts.
+/// Passes the requests that load one member to `request`.
 fn load_member(population: &Population, member: u32, request: &mut Request<'_>) {
     let contents = population.contents();
     let mut person = contents.make(Owner::Profile(member), population.profile_size());

@@ -1,11 +1,11 @@
-//! `--set name=value`: what a data store of one kind lets one choose.
+//! `--set name=value`: the settings of a data store.
 
 use std::time::Duration;
 
 use super::Options;
 use crate::model::duration::duration;
 
-/// Takes settings one by one, then refuses those that nobody took.
+/// Takes settings one by one, and rejects those that were not taken.
 pub struct Settings<'a> {
     left: Vec<&'a (String, String)>,
 }
@@ -17,7 +17,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// The last value given, if any.
+    /// Returns the last given value, if any.
     pub fn text(&mut self, name: &str) -> Option<&'a str> {
         let value = self
             .left
@@ -29,11 +29,11 @@ impl<'a> Settings<'a> {
         value
     }
 
-    /// One of `choices`, the first if not said.
+    /// Returns one of `choices`; the first one by default.
     ///
     /// # Errors
     ///
-    /// What may be chosen.
+    /// The possible choices.
     pub fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Result<T, String> {
         let Some(value) = self.text(name) else {
             return Ok(choices[0].1);
@@ -45,9 +45,11 @@ impl<'a> Settings<'a> {
         })
     }
 
+    /// Returns a duration.
+    ///
     /// # Errors
     ///
-    /// How it is spelled.
+    /// The notation of a duration.
     pub fn duration(&mut self, name: &str, otherwise: Duration) -> Result<Duration, String> {
         match self.text(name) {
             None => Ok(otherwise),
@@ -55,9 +57,11 @@ impl<'a> Settings<'a> {
         }
     }
 
+    /// Checks that all settings were taken.
+    ///
     /// # Errors
     ///
-    /// Names a setting that this data store does not have.
+    /// The name of an unknown setting.
     pub fn finish(self, store: &str) -> Result<(), String> {
         match self.left.first() {
             None => Ok(()),

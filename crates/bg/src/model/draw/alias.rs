@@ -1,15 +1,15 @@
-//! Any weights, one random number a draw: Walker's alias method as Vose builds it.
+//! Draws from any weights with one random number per draw: Walker's alias method, built as by Vose.
 
 use larder_types::Random;
 
 #[derive(Clone, Debug)]
 pub struct Alias {
-    /// For each index how much of its slot is its own, of 2^32, and whose the rest is.
+    /// For each index, the part of its slot that is its own, in units of 2^-32, and the index that has the rest.
     slots: Vec<(u32, u32)>,
 }
 
 impl Alias {
-    /// Weights are not negative, and one at least is more than 0.
+    /// Creates the table. Weights must not be negative, and at least one must be positive.
     pub fn new(weights: &[f64]) -> Alias {
         let mean = weights.iter().sum::<f64>() / weights.len() as f64;
         let mut left: Vec<f64> = weights.iter().map(|weight| weight / mean).collect();

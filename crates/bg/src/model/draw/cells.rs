@@ -1,11 +1,12 @@
-//! Which members belong together when draws are counted: [`Drawn`]'s cells, and whose draw goes where.
+//! The grouping of members into the cells of [`Drawn`], which count draws.
 
 use super::{Cell, Drawing, Drawn};
 
-/// Part of all draws that a cell has at least, but for the last of the most popular fifth and the last of all.
+/// The minimum share of all draws in a cell, except for the last cell of the most popular fifth and the last cell of
+/// all.
 const MASS: f64 = 0.01;
 
-/// One byte a member, so that counting a draw touches little memory.
+/// The cell of each member, in one byte, so that counting a draw touches little memory.
 #[derive(Clone, Debug)]
 pub struct Cells {
     of_member: Vec<u8>,
@@ -47,12 +48,12 @@ impl Cells {
         }
     }
 
-    /// Before any draw.
+    /// Returns the cells without any draws.
     pub fn empty(&self) -> Drawn {
         self.empty.clone()
     }
 
-    /// Counts a draw into what [`Cells::empty`] returned.
+    /// Counts a draw in cells that [`Cells::empty`] returned.
     pub fn count(&self, drawn: &mut Drawn, member: u32) {
         let cell = self.of_member[member as usize];
         drawn.cells[usize::from(cell)].drawn += 1;

@@ -1,44 +1,45 @@
-//! How often members were drawn, beside how often they were meant to be.
+//! The actual frequencies of drawn members, compared with the intended ones.
 //!
-//! Members are put together by rank into cells of about a hundredth of all draws each, the most popular alone in theirs. So little
-//! is counted, sent and kept whatever the number of members, and clients that share out the members add their cells up.
+//! Members are grouped by rank into cells of about a hundredth of all draws each; the most popular members have cells
+//! of their own. The memory and the messages therefore do not depend on the number of members, and the cells of clients
+//! with different members can be added.
 //!
-//! Invariant: no cell has members both of the most popular fifth and of the rest.
+//! Invariant: no cell contains members of both the most popular fifth and the rest.
 
 use serde::{Deserialize, Serialize};
 
-/// Of a trial; empty where nobody counted.
+/// The draws of a trial; empty if they were not counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Spelled", from = "Spelled")]
 pub struct Drawn {
-    /// By rank, the most popular first.
+    /// By rank, most popular first.
     pub cells: Vec<Cell>,
 }
 
-/// Members of neighbouring ranks.
+/// A group of members with adjacent ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// From 1, both inclusive.
+    /// Counted from 1, both bounds inclusive.
     pub first_rank: u32,
     pub last_rank: u32,
-    /// The part of all draws meant for those of these members who could be drawn: a client's own.
+    /// The intended share of the draws, for the members in the cell that this client can draw.
     pub meant: f64,
-    /// Draws of them.
+    /// The number of draws.
     pub drawn: u64,
 }
 
-/// Of draws, 0 to 1.
+/// A share of the draws, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     pub meant: f64,
     pub realised: f64,
 }
 
-/// Pearson's, over cells of ten expected draws at least.
+/// Pearson's chi-square, over cells with at least ten expected draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChiSquare {
     pub value: f64,
-    /// What chance alone makes of it in the mean.
+    /// The expected value if the draws match the distribution.
     pub degrees_of_freedom: u32,
 }
 
@@ -47,7 +48,7 @@ impl Drawn {
         self.cells.iter().map(|cell| cell.drawn).sum()
     }
 
-    /// Of the most popular fifth of all members.
+    /// Returns the share of the most popular fifth of all members.
     pub fn popular(&self) -> Share {
         let members = self.cells.last().map_or(0, |cell| cell.last_rank);
         let popular = members.div_ceil(5);
@@ -65,7 +66,8 @@ impl Drawn {
         }
     }
 
-    /// The part of the draws, 0 to 1, that would have to go to other cells to be as meant: half the sum of what the shares differ by.
+    /// Returns the share of the draws, from 0 to 1, that would have to go to other cells to match the distribution:
+    /// half the sum of the absolute differences of the shares.
     pub fn total_variation(&self) -> f64 {
         let (meant, draws) = self.all();
         let apart = |cell: &Cell| (cell.drawn as f64 / draws - cell.meant / meant).abs();
@@ -91,7 +93,7 @@ impl Drawn {
         }
     }
 
-    /// In a sentence; None where nobody was drawn, or counted.
+    /// Summarizes the draws in a sentence. `None` if nothing was drawn or counted.
     pub fn tell(&self) -> Option<String> {
         let draws = self.draws();
         if draws == 0 {
@@ -109,7 +111,7 @@ impl Drawn {
         ))
     }
 
-    /// Adds the draws of another worker, or of a client with other members.
+    /// Adds the draws of another worker of the same client.
     pub fn add(&mut self, other: &Drawn) {
         if self.cells.is_empty() {
             self.cells.clone_from(&other.cells);
@@ -120,7 +122,7 @@ impl Drawn {
         }
     }
 
-    /// As [`Drawn::add`], of a client whose members are others.
+    /// Adds the draws of a client with other members.
     pub fn join(&mut self, other: &Drawn) {
         let known = !self.cells.is_empty();
         self.add(other);
@@ -137,7 +139,7 @@ impl Drawn {
     }
 }
 
-/// With the figures that readers of JSON would have to compute.
+/// The JSON form, with derived figures for its readers.
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
 #[derive(Default)]

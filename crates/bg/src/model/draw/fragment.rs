@@ -1,8 +1,9 @@
-//! D-Zipfian: members shared out to clients so that all clients together draw as one would.
+//! D-Zipfian: divides the members among clients so that all clients together draw like one.
 //!
-//! Each client gets members whose popularity adds up to nearly its part of the work, taken by turns from both ends of the ranks (the report,
-//! section 5). A client then draws among its own in proportion. That the members of a fragment never add up to exactly the part
-//! aimed at is no error as long as the client does the part of the work that its fragment really has: [`Fragment::mass`].
+//! Each client gets members whose popularity adds up to nearly its share of the work, taken alternately from both ends
+//! of the ranks (the report, section 5). A client then draws among its own members in proportion. A fragment never
+//! matches the intended share exactly. This is not an error if the client does the share of the work that its fragment
+//! actually has: [`Fragment::mass`].
 
 use super::Distribution;
 
@@ -16,12 +17,13 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// Ascending.
+    /// Returns the members, ascending.
     pub fn members(&self) -> &[u32] {
         &self.members
     }
 
-    /// The part of all draws that go to these members: what this client should do of all work.
+    /// Returns the share of all draws for these members, which is also the share of the work that this client should
+    /// do.
     pub fn mass(&self) -> f64 {
         self.mass
     }
@@ -31,8 +33,8 @@ impl Fragment {
     }
 }
 
-/// Shares the members to clients of these speeds, whatever their unit. A client may end up with no member if one member alone is more than
-/// its part.
+/// Divides the members among clients with these speeds, in any unit. A client may get no member, if a single member
+/// exceeds its share.
 pub fn split(distribution: Distribution, members: u32, speeds: &[f64]) -> Vec<Fragment> {
     let exponent = distribution.exponent(members);
     let weights: Vec<f64> = (1..=members)

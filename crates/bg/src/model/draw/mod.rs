@@ -1,14 +1,15 @@
-//! Which member acts, or is looked at: uniformly, by Zipf's law, or the latest most often; of all members or of a client's own.
+//! Draws the members that act or are viewed: uniformly, by Zipf's law, or the most recent ones most often; among all
+//! members or those of one client.
 //!
-//! Member 0 is the most popular by Zipf's law, the last member by *latest*. Several clients share the members by D-Zipfian
-//! (`fragment`), so that together they draw as one client would.
+//! Member 0 is the most popular one by Zipf's law, and the last member by *latest*. Several clients divide the members
+//! by D-Zipfian (`fragment`), so that together they draw like one client.
 //!
 //! ```text
 //!   Distribution ──► Zipf (rejection-inversion, any number of members)      one client
 //!               └──► fragment::split ──► Alias (its own members)            several
 //! ```
 //!
-//! What was drawn is counted by `cells` into `drawn`, so that a run can say how far it was from what was meant.
+//! `cells` counts the draws in `drawn`, so that a run can report the deviation from the intended distribution.
 
 mod alias;
 mod cells;
@@ -29,23 +30,24 @@ use fragment::Fragment;
 use zipf::Zipf;
 pub use zipf::{exponent_for, mass_of_top};
 
-/// How popular members are. The one of rank `i`, from 1, is drawn in proportion to `i` to the power of minus the exponent.
+/// The popularity of members. The member of rank `i`, counted from 1, is drawn in proportion to `i` to the power of
+/// minus the exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     Uniform,
-    /// The lower a member's number, the more popular.
+    /// Members with lower numbers are more popular.
     Zipf(Skew),
-    /// The higher a member's number, the more popular.
+    /// Members with higher numbers are more popular.
     Latest(Skew),
 }
 
-/// Three ways to say an exponent.
+/// Three ways to specify an exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Skew {
-    /// BG's `zipfianmean`: the exponent is 1 less theta.
+    /// BG's `zipfianmean`: the exponent is 1 minus theta.
     Theta(f64),
     Exponent(f64),
-    /// This part of the draws goes to this part of the members; both between 0 and 1.
+    /// This share of the draws goes to this share of the members; both are between 0 and 1.
     Share {
         draws: f64,
         members: f64,
@@ -73,7 +75,7 @@ impl Distribution {
         }
     }
 
-    /// The member of a rank, from 0 for the most popular, or the rank of a member.
+    /// Converts a rank, from 0 for the most popular, to the member, and vice versa.
     pub fn ranked(self, members: u32, rank: u32) -> u32 {
         match self {
             Distribution::Latest(_) => members - 1 - rank,
@@ -136,7 +138,7 @@ impl FromStr for Distribution {
     }
 }
 
-/// Draws members; shared by all workers.
+/// Draws members. Shared by all workers.
 #[derive(Clone, Debug)]
 pub struct Drawing {
     members: u32,
@@ -149,12 +151,12 @@ pub struct Drawing {
 enum Rank {
     Uniform,
     Zipf(Zipf),
-    /// By index into the fragment's members.
+    /// Indexes the members of the fragment.
     Alias(Arc<Alias>),
 }
 
 impl Drawing {
-    /// Of all members.
+    /// Draws among all members.
     pub fn of_all(distribution: Distribution, members: u32) -> Drawing {
         let exponent = distribution.exponent(members);
         Drawing {
@@ -168,12 +170,12 @@ impl Drawing {
         }
     }
 
-    /// As it would be drawn of all members.
+    /// Returns the distribution over all members.
     pub fn distribution(&self) -> Distribution {
         self.distribution
     }
 
-    /// Of one client's members, as often among themselves as of all.
+    /// Draws among one client's members, with the relative frequencies of the complete distribution.
     pub fn of_fragment(
         distribution: Distribution,
         members: u32,
@@ -206,7 +208,7 @@ impl Drawing {
         }
     }
 
-    /// Any of the client's members, each as often.
+    /// Draws any of the client's members uniformly.
     pub fn any(&self, random: &mut Random) -> u32 {
         match &self.fragment {
             Some(fragment) => fragment.members()[random.index(fragment.members().len())],
@@ -214,14 +216,14 @@ impl Drawing {
         }
     }
 
-    /// Whether a member is this client's, so that its relations may be changed here.
+    /// Returns whether a member belongs to this client, so that its relations may be changed here.
     pub fn owns(&self, member: u32) -> bool {
         self.fragment
             .as_ref()
             .is_none_or(|fragment| fragment.owns(member))
     }
 
-    /// How many members may be drawn.
+    /// Returns the number of members that can be drawn.
     pub fn size(&self) -> u32 {
         self.fragment
             .as_ref()

@@ -1,19 +1,20 @@
-//! Zipf's law over any number of ranks, by rejection-inversion: no table, and a little more than one trial a draw whatever the exponent.
+//! Zipf's law over any number of ranks by rejection-inversion. It needs no table, and slightly more than one trial per
+//! draw for any exponent.
 //!
 //! W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", 1996.
 
 use larder_types::Random;
 
-/// Ranks 1 to `members`, in proportion to `rank` to the power of `-exponent`, the exponent being more than 0.
+/// Ranks 1 to `members`, in proportion to `rank` to the power of `-exponent`. The exponent must be positive.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf {
     members: f64,
     exponent: f64,
-    /// The integral of the hat from 1 to where the first rank ends, less the first rank's weight.
+    /// The integral of the hat function from 1 to the end of the first rank, minus the weight of the first rank.
     low: f64,
-    /// The integral up to where the last rank ends.
+    /// The integral up to the end of the last rank.
     high: f64,
-    /// Within this distance below a rank no trial is rejected.
+    /// Within this distance below a rank, no trial is rejected.
     sure: f64,
 }
 
@@ -47,7 +48,7 @@ impl Zipf {
         (-self.exponent * at.ln()).exp()
     }
 
-    /// Of the weight, from 1 to `at`.
+    /// Returns the integral of the weight from 1 to `at`.
     fn integral(&self, at: f64) -> f64 {
         let log = at.ln();
         let power = (1.0 - self.exponent) * log;
@@ -70,13 +71,13 @@ impl Zipf {
     }
 }
 
-/// What part of all draws goes to the most popular members, `top` of them being a part of all.
+/// Returns the share of the draws for the most popular members, where `top` is their share of all members.
 pub fn mass_of_top(members: u32, exponent: f64, top: f64) -> f64 {
     let first = f64::from(members) * top;
     sum(first, exponent) / sum(members.into(), exponent)
 }
 
-/// The exponent at which `draws` of all draws go to `top` of all members.
+/// Returns the exponent with which the share `draws` of all draws goes to the share `top` of all members.
 pub fn exponent_for(members: u32, top: f64, draws: f64) -> f64 {
     let (mut low, mut high) = (0.0, 20.0);
     for _ in 0..60 {
@@ -89,8 +90,8 @@ pub fn exponent_for(members: u32, top: f64, draws: f64) -> f64 {
     low
 }
 
-/// The sum of the weights of the first ranks, to about 12 digits: the first thousand one by one, the rest by Euler and Maclaurin.
-/// Between two whole numbers of ranks the weights are of a part of a rank.
+/// Returns the sum of the weights of the first ranks, to about 12 digits: the first thousand individually, the rest by
+/// the Euler-Maclaurin formula. A fractional number of ranks includes that fraction of the last weight.
 fn sum(ranks: f64, exponent: f64) -> f64 {
     const EXACT: u32 = 1000;
     let weight = |rank: f64| rank.powf(-exponent);

@@ -1,14 +1,15 @@
 //! The division of a population into the clients' communities (the report's self-contained fragments).
 //!
-//! Each client acts for the members of one D-Zipfian fragment. Friendships of the ring, invitations and walls stay within a community, so a client can
-//! carry out every action on its own members, and the delivered mix does not depend on the number of clients.
+//! Each client acts for the members of one D-Zipfian fragment. Lattice friendships, invitations and walls stay within a
+//! community. A client can therefore execute every action on its own members, and the delivered mix does not depend on
+//! the number of clients.
 
 use std::sync::Arc;
 
 use crate::model::draw::Distribution;
 use crate::model::draw::fragment::{self, Fragment};
 
-/// One community for each client. A function of the distribution, the number of members and the clients' speeds.
+/// One community for each client. Determined by the distribution, the number of members and the clients' speeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Communities {
     distribution: Distribution,
@@ -19,7 +20,7 @@ pub struct Communities {
 }
 
 impl Communities {
-    /// Returns None for a single client: the whole population is its community.
+    /// Returns `None` for a single client, whose community is the complete population.
     pub fn new(
         distribution: Distribution,
         members: u32,
@@ -51,22 +52,22 @@ impl Communities {
         &self.speeds
     }
 
-    /// In the order of the clients.
+    /// Returns the fragments, in the order of the clients.
     pub fn fragments(&self) -> &[Arc<Fragment>] {
         &self.fragments
     }
 
-    /// The number of members of each community, in the order of the clients.
+    /// Returns the number of members of each community, in the order of the clients.
     pub fn sizes(&self) -> impl ExactSizeIterator<Item = u32> {
         self.fragments.iter().map(|it| it.members().len() as u32)
     }
 
-    /// The index of a member's community.
+    /// Returns the index of a member's community.
     pub fn of(&self, member: u32) -> usize {
         self.places[member as usize].0 as usize
     }
 
-    /// A member's community, ascending, and the member's index in it.
+    /// Returns a member's community, ascending, and the member's index in it.
     pub fn place(&self, member: u32) -> (&[u32], u32) {
         let (community, index) = self.places[member as usize];
         (self.fragments[community as usize].members(), index)

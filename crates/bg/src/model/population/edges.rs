@@ -1,5 +1,6 @@
-//! Friendships of a real graph, from a file: a line for each, two numbers apart by space, tab or comma; `#` and `%` begin comments;
-//! gzip or plain. Members are numbered anew, in the order of their numbers in the file.
+//! Reads the friendships of a real graph from a file. Each line has two numbers, separated by space, tab or comma; `#`
+//! and `%` start comments. The file may be compressed with gzip. Members are renumbered in the order of their numbers
+//! in the file.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,9 +10,11 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::graph::Graph;
 
+/// Reads a graph.
+///
 /// # Errors
 ///
-/// A file that cannot be read, or the line that is no friendship.
+/// The file cannot be read, or a line is not a friendship.
 pub fn read(path: &Path) -> Result<Graph, String> {
     let fail = |why: &dyn std::fmt::Display| format!("--edges {}: {why}", path.display());
     let mut file = BufReader::new(File::open(path).map_err(|why| fail(&why))?);

@@ -1,19 +1,19 @@
-//! Friendships that no formula gives: each member's friends, one list behind the other.
+//! Arbitrary friendships: the lists of each member's friends, concatenated.
 
 /// An undirected graph without loops and without parallel edges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
-    /// Where each member's friends begin, and behind the last member where they end.
+    /// The start of each member's friends, followed by the end of the last list.
     starts: Vec<u64>,
     friends: Vec<u32>,
 }
 
 impl Graph {
-    /// From edges in any order; loops are dropped, and so are edges that came before, in either direction.
+    /// Creates a graph from edges in any order. Drops loops, and duplicates in either direction.
     ///
     /// # Panics
     ///
-    /// If an edge names a member at or beyond `members`.
+    /// An edge names a member that is not below `members`.
     pub fn new(members: u32, edges: &[(u32, u32)]) -> Graph {
         let mut starts = vec![0u64; members as usize + 2];
         for &(one, other) in edges.iter().filter(|(one, other)| one != other) {
@@ -41,12 +41,12 @@ impl Graph {
         (self.starts.len() - 1) as u32
     }
 
-    /// Each friendship once.
+    /// Returns the number of friendships, each counted once.
     pub fn friendships(&self) -> u64 {
         self.friends.len() as u64 / 2
     }
 
-    /// Ascending.
+    /// Returns a member's friends, ascending.
     pub fn friends_of(&self, member: u32) -> &[u32] {
         &self.friends[self.range(member)]
     }

@@ -1,16 +1,20 @@
-//! Whom and what there is before the first action: a function of a few numbers, a seed, and perhaps a graph.
+//! The members, friendships, resources and comments before the first action: a function of a few numbers, a seed, and
+//! optionally a graph.
 //!
-//! Every worker and every client computes the same population, alone and in any order. Members are numbered from 0; resource `j` of member `m` is
-//! `m * resources + j` and stands on the wall of the member that is the `j`th shift further, so every wall holds as many. The comments on
-//! a resource are numbered from 0, those posted later go on from there.
+//! Every worker and every client computes the same population, independently and in any order. Members are numbered
+//! from 0. Resource `j` of member `m` is `m * resources + j`, and is on the wall of the member at the `j`th shift, so
+//! every wall has the same number of resources. The comments on a resource are numbered from 0, and later comments
+//! continue the numbering.
 //!
-//! Neighbours are counted around a *ring*: all members in ascending order, or those of one client's community (`communities`).
+//! Neighbours are counted around a *ring*: all members in ascending order, or those of one client's community
+//! (`communities`).
 //!
 //! Invariants:
 //!
-//! 1. Friendship is symmetric, and nobody is their own friend.
-//! 2. Two members are related in at most one way: friends, one invited the other, or not at all.
-//! 3. Lattice friendships, invitations and walls relate members of one community only. A graph from a file may have friendships between communities.
+//! 1. Friendship is symmetric, and no member is their own friend.
+//! 2. Two members are friends, or one has invited the other, or they are unrelated.
+//! 3. Lattice friendships, invitations and walls relate only members of one community. A graph from a file may contain
+//!    friendships between communities.
 
 pub mod communities;
 pub mod edges;
@@ -27,34 +31,35 @@ use crate::model::content::{self, Contents};
 use communities::Communities;
 use graph::Graph;
 
-/// The numbers of a population. `Population { members: 500, ..Population::default() }` makes one.
+/// The parameters of a population. `Population { members: 500, ..Population::default() }` creates one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Population {
     pub members: u32,
-    /// Confirmed friends of each member: even, below `members`. A graph has its own.
+    /// The number of confirmed friends of each member: even, and below `members`. Ignored for a graph.
     pub friends: u32,
-    /// Who is whose friend.
+    /// The structure of the friendships.
     pub friendships: Friendships,
-    /// The clients' communities; None for a single client.
+    /// The clients' communities; `None` for a single client.
     pub communities: Option<Arc<Communities>>,
-    /// Invitations that each member has not answered; see [`check`](Self::check) for how many there may be.
+    /// The number of unanswered invitations of each member. [`check`](Self::check) limits it.
     pub invitations: u32,
-    /// Resources that each member created.
+    /// The number of resources that each member created.
     pub resources: u32,
-    /// Comments on each resource.
+    /// The number of comments on each resource.
     pub comments: u32,
-    /// Bytes of a profile image; without one there are no thumbnails either.
+    /// The size of a profile image in bytes. `None`: there are no images and no thumbnails.
     pub image_size: Option<usize>,
-    /// Letters of each of a profile's attributes.
+    /// The number of letters of each attribute of a profile.
     pub attribute_size: usize,
-    /// Letters of a comment.
+    /// The number of letters of a comment.
     pub comment_size: usize,
     pub seed: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Friendships {
-    /// The report's: the members in a ring, each a friend of its `friends / 2` neighbours on both sides.
+    /// The report's structure: the members form a ring, and each is a friend of its `friends / 2` neighbours on both
+    /// sides.
     Lattice,
     Graph(Arc<Graph>),
 }
@@ -78,7 +83,7 @@ impl Default for Population {
     }
 }
 
-/// Why there can be no such population.
+/// The reason why a population is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Impossible {
@@ -86,15 +91,15 @@ pub enum Impossible {
     OddFriends {
         friends: u32,
     },
-    /// Members who are not enough for so many friends and invitations each.
+    /// There are too few members for this number of friends and invitations each.
     TooFewMembers {
         members: u32,
         friends: u32,
         invitations: u32,
     },
-    /// A client whose members are not enough for so many friends and invitations each.
+    /// A client has too few members for this number of friends and invitations each.
     SmallCommunity {
-        /// From 1.
+        /// Counted from 1.
         client: usize,
         clients: usize,
         members: u32,
@@ -160,9 +165,11 @@ impl fmt::Display for Impossible {
 impl std::error::Error for Impossible {}
 
 impl Population {
+    /// Checks the parameters.
+    ///
     /// # Errors
     ///
-    /// [`Impossible`]: nothing else may be asked of such a population.
+    /// [`Impossible`]: the other methods must not be called.
     pub fn check(&self) -> Result<(), Impossible> {
         let (members, friends, invitations) = (self.members, self.friends, self.invitations);
         if members == 0 {
@@ -215,12 +222,12 @@ impl Population {
         Contents::new(self.seed)
     }
 
-    /// Letters of a profile: all its attributes.
+    /// Returns the size of a profile: the total of its attributes.
     pub fn profile_size(&self) -> usize {
         content::FIELDS.len() * self.attribute_size
     }
 
-    /// The confirmed friends of a member, each once.
+    /// Returns the confirmed friends of a member, each once.
     pub fn friends_of(&self, member: u32) -> impl Iterator<Item = u32> + '_ {
         let (ring, place) = self.ring(member);
         let half = self.friends / 2;
@@ -240,7 +247,7 @@ impl Population {
         }
     }
 
-    /// Each friendship once.
+    /// Returns the number of friendships, each counted once.
     pub fn friendship_count(&self) -> u64 {
         match &self.friendships {
             Friendships::Lattice => u64::from(self.members) * u64::from(self.friends) / 2,
@@ -248,7 +255,7 @@ impl Population {
         }
     }
 
-    /// Whether two members are confirmed friends.
+    /// Returns whether two members are confirmed friends.
     pub fn are_friends(&self, one: u32, other: u32) -> bool {
         match &self.friendships {
             Friendships::Lattice if !self.share_community(one, other) => false,
@@ -261,7 +268,7 @@ impl Population {
         }
     }
 
-    /// The members who invited this one.
+    /// Returns the members who invited this one.
     pub fn inviters_of(&self, member: u32) -> impl Iterator<Item = u32> + '_ {
         let (ring, place) = self.ring(member);
         self.distances(ring.size())
@@ -270,7 +277,7 @@ impl Population {
             .take(self.invitations as usize)
     }
 
-    /// The members whom this one invited.
+    /// Returns the members whom this one invited.
     pub fn invited_by(&self, member: u32) -> impl Iterator<Item = u32> + '_ {
         let (ring, place) = self.ring(member);
         self.distances(ring.size())
@@ -278,8 +285,9 @@ impl Population {
             .filter(move |invitee| self.inviters_of(*invitee).any(|inviter| inviter == member))
     }
 
-    /// How far around a ring of this size an inviter may be behind the invited member. Each distance is less than half of the ring, so that nobody is
-    /// invited by somebody they invited. On the lattice the distances follow those of friends; in a graph the friends among them are left out.
+    /// Returns the distances at which an inviter may be behind the invited member in a ring of this size. Each distance
+    /// is less than half of the ring, so that no two members invite each other. On the lattice, the distances follow
+    /// those of friends. In a graph, friends at these distances are skipped.
     fn distances(&self, ring: u32) -> std::ops::Range<u32> {
         let beyond = ring.saturating_sub(1) / 2;
         match &self.friendships {
@@ -289,7 +297,7 @@ impl Population {
         }
     }
 
-    /// The resources that a member created.
+    /// Returns the resources that a member created.
     pub fn resources_of(&self, member: u32) -> std::ops::Range<u64> {
         let first = u64::from(member) * u64::from(self.resources);
         first..first + u64::from(self.resources)
@@ -303,14 +311,14 @@ impl Population {
         (resource / u64::from(self.resources)) as u32
     }
 
-    /// Whose wall a resource stands on.
+    /// Returns the member on whose wall a resource is.
     pub fn wall(&self, resource: u64) -> u32 {
         let (ring, place) = self.ring(self.creator(resource));
         let j = (resource % u64::from(self.resources)) as u32;
         ring.ahead(place, self.shift(j, ring.size()))
     }
 
-    /// The resources on a member's wall, in no order.
+    /// Returns the resources on a member's wall, unordered.
     pub fn wall_of(&self, member: u32) -> impl Iterator<Item = u64> {
         let (ring, place) = self.ring(member);
         (0..self.resources).map(move |j| {
@@ -319,7 +327,7 @@ impl Population {
         })
     }
 
-    /// The `top` resources with the highest numbers on a member's wall, highest first.
+    /// Returns the `top` resources with the highest numbers on a member's wall, highest first.
     pub fn top_of_wall(&self, member: u32, top: u32) -> Vec<u64> {
         let mut wall: Vec<u64> = self.wall_of(member).collect();
         wall.sort_unstable_by(|a, b| b.cmp(a));
@@ -327,12 +335,12 @@ impl Population {
         wall
     }
 
-    /// Who wrote one of the comments that are there at the start.
+    /// Returns the author of one of the initial comments.
     pub fn commenter(&self, resource: u64, comment: u64) -> u32 {
         (mix(self.seed ^ mix(resource) ^ comment) % u64::from(self.members)) as u32
     }
 
-    /// The ring that a member is part of, and its place in it.
+    /// Returns a member's ring, and its place in it.
     fn ring(&self, member: u32) -> (Ring<'_>, u32) {
         match &self.communities {
             None => (Ring::All(self.members), member),
@@ -353,12 +361,12 @@ impl Population {
     }
 }
 
-/// Members in a circle, each at a place from 0.
+/// Members in a circle, with places counted from 0.
 #[derive(Clone, Copy)]
 enum Ring<'a> {
-    /// So many, each at the place of its number.
+    /// All members, each at the place of its number.
     All(u32),
-    /// Ascending.
+    /// Some members, ascending.
     Some(&'a [u32]),
 }
 
@@ -370,12 +378,12 @@ impl Ring<'_> {
         }
     }
 
-    /// The member `steps` places after `place`.
+    /// Returns the member `steps` places after `place`.
     fn ahead(self, place: u32, steps: u32) -> u32 {
         self.at(u64::from(place) + u64::from(steps))
     }
 
-    /// The member `steps` places before `place`; at most once around.
+    /// Returns the member `steps` places before `place`, at most once around the ring.
     fn behind(self, place: u32, steps: u32) -> u32 {
         self.at(u64::from(place) + u64::from(self.size()) - u64::from(steps))
     }

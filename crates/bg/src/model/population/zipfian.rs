@@ -1,33 +1,35 @@
-//! Friendships of which most are a few members': 80 % of them on 20 % of the members.
+//! Friendships with a skew: 80 % of them belong to 20 % of the members.
 //!
-//! Pairs are drawn with both members by the law of Zipf and Mandelbrot, and kept once (the model of Chung and Lu). Plain Zipf would not do: its
-//! first members would have to know more members than there are. A pair of popular members is drawn many times, so the
-//! exponent and the number of draws are chosen such that what is *kept* has the mean and the share asked for:
-//! pair `i, j` is kept with probability `1 - exp(-2 draws p_i p_j)`, summed over pairs of bins of ranks.
+//! Both members of a pair are drawn by the Zipf-Mandelbrot law, and duplicate pairs are dropped (the model of Chung and
+//! Lu). With plain Zipf, the first members would need more friends than there are members. Popular pairs are drawn many
+//! times, so the exponent and the number of draws are chosen such that the *remaining* pairs have the requested mean
+//! and share. The pair `i, j` remains with probability `1 - exp(-2 draws p_i p_j)`, summed over pairs of bins of ranks.
 
 use larder_types::Random;
 
 use super::graph::Graph;
 use crate::model::draw::Alias;
 
-/// Part of the members by which ranks are shifted, so that those first are nearly as popular.
+/// The shift of the ranks, as a share of the members. It makes the first members nearly equally popular.
 const SHIFT: f64 = 0.05;
 
-/// Ranks of one bin grow by this factor.
+/// The factor by which the ranks of a bin grow.
 const GROWTH: f64 = 1.08;
 
-/// Members with this many friends in the mean, of which `top` of the members have `share`; both between 0 and 1.
+/// Returns a graph with this mean number of friends, where the share `top` of the members has the share `share` of the
+/// friendships. Both shares are between 0 and 1.
 ///
 /// # Errors
 ///
-/// Numbers that no graph of these members has.
+/// No graph of these members has such numbers.
 pub fn graph(members: u32, friends: u32, share: f64, top: f64, seed: u64) -> Result<Graph, String> {
     let bins = bins(members, top);
     let (mut low, mut high) = (0.0, 12.0);
     for _ in 0..40 {
         let exponent = f64::midpoint(low, high);
         let kept = draws_for(&bins, exponent, friends).map(|(_, kept)| kept);
-        // Where so many friends cannot be had, the popular ones know everybody: too steep.
+        // If this number of friends is impossible, popular members are already friends of all others: the exponent is
+        // too high.
         match kept {
             Some(kept) if kept < share => low = exponent,
             _ => high = exponent,
@@ -52,7 +54,8 @@ pub fn graph(members: u32, friends: u32, share: f64, top: f64, seed: u64) -> Res
     Ok(Graph::new(members, &edges))
 }
 
-/// Ranks from 1, as first, last; `top` of them end at a bin's end.
+/// Returns the first and the last rank of each bin, counted from 1. The `top` share of the ranks ends at the end of a
+/// bin.
 fn bins(members: u32, top: f64) -> Vec<(f64, f64, bool)> {
     let cut = (f64::from(members) * top).round();
     let mut bins = Vec::new();
@@ -66,7 +69,8 @@ fn bins(members: u32, top: f64) -> Vec<(f64, f64, bool)> {
     bins
 }
 
-/// How many pairs to draw to have so many friends in the mean, and the share of them that the top then has. None if no number is enough.
+/// Returns the number of draws that yields this mean number of friends, and the resulting share of the top members.
+/// `None` if no number suffices.
 fn draws_for(bins: &[(f64, f64, bool)], exponent: f64, friends: u32) -> Option<(f64, f64)> {
     let members = bins.last()?.1;
     let sizes = bins.iter().map(|(first, last, _)| last - first + 1.0);
@@ -82,7 +86,7 @@ fn draws_for(bins: &[(f64, f64, bool)], exponent: f64, friends: u32) -> Option<(
         })
         .collect();
     let total: f64 = weights.iter().map(|(weight, size, _)| weight * size).sum();
-    // Ends of kept pairs, of all members and of the top.
+    // The number of ends of remaining pairs, for all members and for the top.
     let kept = |draws: f64| {
         let (mut all, mut top) = (0.0, 0.0);
         for (one, ones, is_top) in &weights {
@@ -110,6 +114,7 @@ fn draws_for(bins: &[(f64, f64, bool)], exponent: f64, friends: u32) -> Option<(
             false => high = middle,
         }
     }
-    // Most graphs need few draws beyond their friendships; more than ten times as many is a member who knows all.
+    // Most graphs need few draws beyond their friendships. More than ten times as many mean that some member is a
+    // friend of all others.
     (high < members * goal * 5.0).then(|| (high, kept(high).1))
 }

@@ -1,7 +1,8 @@
-//! Which comments there are on each resource, as far as the clients know.
+//! The comments on each resource, as far as the clients know.
 //!
-//! Several may act on one resource at once: each comment is numbered by one and deleted by one, so nobody needs to hold the resource.
-//! A comment that is to be deleted is taken first, and put back if the data store refuses.
+//! Several threads may act on one resource concurrently: each comment is numbered by one thread and deleted by one, so
+//! no thread needs to hold the resource. A comment is taken before it is deleted, and put back if the data store
+//! rejects the deletion.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -14,7 +15,7 @@ use crate::model::population::Population;
 
 const SHARDS: usize = 256;
 
-/// Of all resources; those that are as the population has them take no memory.
+/// The comments of all resources. Resources in their initial state use no memory.
 pub struct Comments {
     at_start: u64,
     shards: Box<[Mutex<HashMap<u64, Thread>>]>,
@@ -22,10 +23,10 @@ pub struct Comments {
 
 /// The comments on one resource.
 struct Thread {
-    /// The number of the next one.
+    /// The number of the next comment.
     next: u64,
     known: Vec<u64>,
-    /// Those whose last write has an unknown outcome, and whether that put them.
+    /// Comments whose last write has an unknown outcome, and whether that write adds them.
     retired: Vec<(u64, bool)>,
 }
 
@@ -37,7 +38,8 @@ impl Comments {
         }
     }
 
-    /// A number for a new comment; [`posted`](Self::posted) or [`retire`](Self::retire) follows, or neither if the data store refuses.
+    /// Returns a number for a new comment. The caller then calls [`posted`](Self::posted) or [`retire`](Self::retire),
+    /// or neither if the data store rejects the comment.
     pub fn number(&self, resource: u64) -> u64 {
         self.with(resource, |thread| {
             thread.next += 1;
@@ -49,7 +51,7 @@ impl Comments {
         self.with(resource, |thread| thread.known.push(comment));
     }
 
-    /// Whether there is a comment to delete.
+    /// Returns whether there is a comment to delete.
     pub fn has(&self, resource: u64) -> bool {
         match self.shard(resource).get(&resource) {
             Some(thread) => !thread.known.is_empty(),
@@ -57,7 +59,7 @@ impl Comments {
         }
     }
 
-    /// Takes a comment to delete it; [`posted`](Self::posted) puts it back.
+    /// Takes a comment for deletion. [`posted`](Self::posted) puts it back.
     pub fn take(&self, resource: u64, random: &mut Random) -> Option<u64> {
         if !self.has(resource) {
             return None;
@@ -68,7 +70,7 @@ impl Comments {
         })
     }
 
-    /// Whether this comment was put (or deleted) nobody will know.
+    /// Records that the outcome of adding (or deleting) this comment will never be known.
     pub fn retire(&self, resource: u64, comment: u64, put: bool) {
         self.with(resource, |thread| thread.retired.push((comment, put)));
     }
@@ -93,7 +95,7 @@ impl Comments {
                 certain,
             });
         };
-        // A comment that is being deleted with unknown outcome is there until then.
+        // A comment whose deletion has an unknown outcome counts as present before it.
         let deleting = thread.retired.iter().filter(|(_, put)| !put);
         let mut now = thread.known.clone();
         now.extend(deleting.map(|(comment, _)| *comment));

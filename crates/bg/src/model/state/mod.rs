@@ -1,21 +1,22 @@
-//! What the clients know of the members: who acts, who is related to whom, which comments there are.
+//! The clients' knowledge of the members: acting members, relations and comments.
 //!
-//! It starts as the population and follows the writes that were done. An emulated thread holds a member for as long as it acts as it,
-//! and both members of a relation that it changes; what is known of a member is only touched by who holds it. Nobody waits for a
-//! member: who cannot have one takes another.
+//! The state starts as the population, and follows the completed writes. An emulated thread holds a member while it
+//! acts for it, and holds both members of a relation that it changes. Only the holder accesses the state of a member. A
+//! thread never waits for a member: if a member is held, it draws another one.
 //!
 //! ```text
 //!   free ──hold──► held ──write done──► relation set ─┐
-//!    ▲                │ write refused                 │
-//!    └────release─────┴───────────────────────────────┘   unknown outcome: the pair is retired, nobody touches it again
+//!    ▲                │ write rejected                │
+//!    └────release─────┴───────────────────────────────┘   unknown outcome: the pair is retired and never used again
 //! ```
 //!
 //! Invariants:
 //!
-//! 1. A member is held by at most one at a time.
-//! 2. What two members know of their relation mirrors each other, whenever neither is held.
-//! 3. A pair whose last write has an unknown outcome is never written again: it may be so or so for ever, and validation knows.
-//! 4. [`State::changes`] tells all that differs from the population, so that a trace can begin in the middle.
+//! 1. At most one thread holds a member.
+//! 2. The states of two members agree on their relation, whenever neither is held.
+//! 3. A pair whose last write has an unknown outcome is never written again. Both outcomes remain possible, and
+//!    validation accounts for it.
+//! 4. [`State::changes`] returns all differences from the population, so a trace can begin in the middle of a run.
 
 mod comments;
 mod posts;
@@ -31,7 +32,7 @@ pub use relations::{Change, Relation, Relations};
 use crate::model::population::Population;
 use crate::model::population::walls::Walls;
 
-/// Shared by all workers.
+/// The state of all members. Shared by all workers.
 pub struct State {
     population: Arc<Population>,
     members: Box<[Member]>,
@@ -43,11 +44,11 @@ pub struct State {
 #[derive(Default)]
 struct Member {
     held: AtomicBool,
-    /// None as long as it is as the population has it.
+    /// `None` while the relations are those of the population.
     relations: Mutex<Option<Box<Relations>>>,
 }
 
-/// A member held; dropping it lets the member go.
+/// A held member. Dropping it releases the member.
 pub struct Hold<'a> {
     state: &'a State,
     member: u32,
@@ -68,7 +69,7 @@ impl State {
         &self.population
     }
 
-    /// None if somebody else holds the member.
+    /// Returns `None` if another thread holds the member.
     pub fn hold(&self, member: u32) -> Option<Hold<'_>> {
         let held = &self.members[member as usize].held;
         if held.load(Ordering::Relaxed) || held.swap(true, Ordering::Acquire) {
@@ -80,22 +81,22 @@ impl State {
         })
     }
 
-    /// What is known of comments, of every resource.
+    /// Returns the comments of all resources.
     pub fn comments(&self) -> &Comments {
         &self.comments
     }
 
-    /// What was posted to feeds, by every member.
+    /// Returns the feed posts of all members.
     pub fn posts(&self) -> &Posts {
         &self.posts
     }
 
-    /// What stands on walls: resources do not come or go.
+    /// Returns the walls, which never change.
     pub fn walls(&self) -> &Walls {
         &self.walls
     }
 
-    /// Gives to `tell` what is not as the population has it, and what may not be. Nobody may act meanwhile.
+    /// Passes to `tell` all certain and possible differences from the population. No thread may act meanwhile.
     pub fn changes(&self, tell: &mut dyn FnMut(Change)) {
         for (member, known) in (0..).zip(&self.members) {
             let relations = known.relations.lock().expect("no holder panics");
@@ -112,7 +113,7 @@ impl<'a> Hold<'a> {
         self.member
     }
 
-    /// Whom the held member is related to; not to be kept across an await.
+    /// Returns the relations of the held member. The guard must not be kept across an await.
     pub fn relations(&self) -> Known<'a> {
         let mut known = self.state.members[self.member as usize]
             .relations
@@ -124,7 +125,8 @@ impl<'a> Hold<'a> {
         Known(known)
     }
 
-    /// Whether anybody's invitation waits, or a friend could be thawed: without making what the population says a state of its own.
+    /// Returns whether there is a pending invitation, or a friend to thaw. Does not allocate a state of its own for a
+    /// member in its initial state.
     pub fn has(&self, relation: Relation) -> bool {
         let known = self.state.members[self.member as usize]
             .relations
@@ -158,7 +160,7 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// The relations of a member that is held.
+/// The relations of a held member.
 pub struct Known<'a>(MutexGuard<'a, Option<Box<Relations>>>);
 
 impl std::ops::Deref for Known<'_> {

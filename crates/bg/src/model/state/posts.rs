@@ -1,13 +1,15 @@
-//! What each member posted to its feed, and what a view of friends' feeds may show.
+//! The feed posts of each member, and the expected content of a view of friends' feeds.
 //!
-//! A member is held while it posts and while it looks, so its friends are known for certain then. What is asked of a view:
+//! A member is held while it posts and while it views, so its friends are known exactly. A view must satisfy:
 //!
-//! 1. Newest first, none twice, no more than were asked for.
-//! 2. Each post was posted, at that time, by a friend (or by somebody of whom it is in doubt, or another client's).
-//! 3. The last post of each friend that was acknowledged before the view began is shown, unless posts that are all newer fill the view.
+//! 1. The posts are ordered newest first, without duplicates, and at most as many as requested.
+//! 2. Each post is genuine, with its time, and by a friend (or by a member whose friendship is uncertain, or by a
+//!    member of another client).
+//! 3. The last post of each friend that was acknowledged before the view began is shown, unless newer posts fill the
+//!    view.
 //!
-//! The check is one-sided: an answer that it refuses is wrong whatever the order of the writes; it does not ask for older posts of one friend, nor
-//! for all posts at one instant.
+//! The check is one-sided: a view that it rejects is wrong for every order of the writes. It does not check older posts
+//! of a friend, or that all posts belong to one instant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -15,7 +17,7 @@ use std::sync::{Mutex, MutexGuard};
 use super::Relations;
 use super::relations::Relation;
 
-/// A post to a feed; `time` orders posts of all members and is unique.
+/// A post to a feed. `time` is unique, and orders the posts of all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Post {
     pub author: u32,
@@ -23,7 +25,7 @@ pub struct Post {
     pub time: u64,
 }
 
-/// Of all members.
+/// The posts of all members.
 pub struct Posts {
     time: AtomicU64,
     members: Box<[Mutex<Author>]>,
@@ -31,16 +33,16 @@ pub struct Posts {
 
 #[derive(Default)]
 struct Author {
-    /// Of each post, by its number less 1.
+    /// The time of each post, at the index of its number minus 1.
     times: Vec<u64>,
-    /// The number of the last one acknowledged.
+    /// The number of the last acknowledged post.
     acknowledged: Option<u64>,
 }
 
-/// What a view that begins now must and may show.
+/// The posts that a view starting now must show and may show.
 pub struct Expected {
     must: Vec<Post>,
-    /// Ascending: friends, those in doubt.
+    /// Friends and uncertain friends, ascending.
     authors: Vec<u32>,
 }
 
@@ -52,7 +54,7 @@ impl Posts {
         }
     }
 
-    /// A post that is about to be; the member must be held.
+    /// Returns the next post of a member, which must be held.
     pub fn next(&self, author: u32) -> Post {
         let time = self.time.fetch_add(1, Ordering::Relaxed);
         let mut posts = self.lock(author);
@@ -68,7 +70,7 @@ impl Posts {
         self.lock(post.author).acknowledged = Some(post.number);
     }
 
-    /// To be asked before the view begins.
+    /// Returns the expectations for a view. Must be called before the view begins.
     pub fn expected(&self, relations: &Relations) -> Expected {
         let friends = relations.with(Relation::Friend);
         let last = |author: &u32| {
@@ -88,7 +90,8 @@ impl Posts {
         }
     }
 
-    /// Whether a view may show this. `owns` says whose friendships and posts are known here.
+    /// Returns whether a view may show these posts. `owns` returns whether a member's friendships and posts are known
+    /// here.
     pub fn explains(
         &self,
         expected: &Expected,

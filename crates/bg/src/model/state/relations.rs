@@ -1,21 +1,21 @@
-//! Whom one member is related to, and how a change of it is told to a trace.
+//! The relations of one member, and the changes that a trace records.
 
 use crate::model::item::Kind;
 use crate::model::population::Population;
 
-/// What another is to a member.
+/// The relation of another member to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     None,
     Friend,
-    /// Invited this member, who has not answered.
+    /// The other member has invited this one, who has not answered.
     Inviter,
-    /// Was invited by this member, and has not answered.
+    /// This member has invited the other one, who has not answered.
     Invited,
 }
 
 impl Relation {
-    /// What this member is to the other.
+    /// Returns the relation of this member to the other one.
     pub fn mirrored(self) -> Relation {
         match self {
             Relation::Inviter => Relation::Invited,
@@ -25,18 +25,18 @@ impl Relation {
     }
 }
 
-/// One element put into a list or taken out.
+/// An element that was added to a list or removed from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     pub item: u64,
     pub element: u64,
     pub put: bool,
-    /// False if nobody knows whether it happened.
+    /// False if the outcome is unknown.
     pub certain: bool,
 }
 
 impl Change {
-    /// What `other` becoming `after` instead of `before` changes in the lists of `member`.
+    /// Returns the changes in the lists of `member` if its relation to `other` changes from `before` to `after`.
     pub fn of(
         member: u32,
         other: u32,
@@ -58,7 +58,7 @@ impl Change {
     }
 }
 
-/// All of one member's relations; a pair is in one list at most.
+/// All relations of one member. A pair is in at most one list.
 #[derive(Clone, Debug, Default)]
 pub struct Relations {
     friends: Vec<u32>,
@@ -67,7 +67,7 @@ pub struct Relations {
     retired: Vec<Retired>,
 }
 
-/// A pair whose last write nobody knows the outcome of.
+/// A pair whose last write has an unknown outcome.
 #[derive(Clone, Copy, Debug)]
 struct Retired {
     other: u32,
@@ -85,7 +85,7 @@ impl Relations {
         }
     }
 
-    /// Those of one relation, in no order; none for [`Relation::None`].
+    /// Returns the members with one relation, unordered; none for [`Relation::None`].
     pub fn with(&self, relation: Relation) -> &[u32] {
         match relation {
             Relation::None => &[],
@@ -95,7 +95,7 @@ impl Relations {
         }
     }
 
-    /// Whether the pair is related or was retired.
+    /// Returns whether the pair is related or retired.
     pub fn knows(&self, other: u32) -> bool {
         self.friends.contains(&other)
             || self.inviters.contains(&other)
@@ -103,12 +103,12 @@ impl Relations {
             || self.retired.iter().any(|retired| retired.other == other)
     }
 
-    /// Those of whom nobody knows what they are to this member.
+    /// Returns the members whose relation to this one is uncertain.
     pub fn retired(&self) -> impl Iterator<Item = u32> + '_ {
         self.retired.iter().map(|pair| pair.other)
     }
 
-    /// `other` was `before` and is `after`.
+    /// Changes the relation to `other` from `before` to `after`.
     pub fn set(&mut self, other: u32, before: Relation, after: Relation) {
         if let Some(list) = self.list(before)
             && let Some(index) = list.iter().position(|listed| *listed == other)
@@ -120,7 +120,7 @@ impl Relations {
         }
     }
 
-    /// `other` was `before`, and may or may not be `after`, now or later.
+    /// Records that the relation to `other` was `before`, and may or may not become `after`, now or later.
     pub fn retire(&mut self, other: u32, before: Relation, after: Relation) {
         self.set(other, before, Relation::None);
         self.retired.push(Retired {
@@ -130,7 +130,7 @@ impl Relations {
         });
     }
 
-    /// Tells what is not as in the population.
+    /// Passes all differences from the population to `tell`.
     pub fn changes(&self, population: &Population, member: u32, tell: &mut dyn FnMut(Change)) {
         for (kind, relation) in [
             (Kind::Friends, Relation::Friend),

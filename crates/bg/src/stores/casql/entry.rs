@@ -1,4 +1,4 @@
-//! Answers as they lie in the cache: numbers little-endian, bytes behind their size.
+//! The encoding of results in the cache: little-endian numbers, and bytes preceded by their size.
 
 use tokio_postgres::Row;
 
@@ -6,7 +6,7 @@ use crate::model::population::Population;
 use crate::stores::contract::{Comments, Failure, People, Profile, Resources};
 use crate::stores::postgres::{ProfileRow, Raw, member, number};
 
-/// Instead of a size: there are no bytes, not even none.
+/// The size that means absent bytes, as opposed to empty ones.
 const ABSENT: u32 = u32::MAX;
 
 pub fn of_profile(row: &ProfileRow) -> Vec<u8> {
@@ -37,7 +37,7 @@ pub fn profile(
     Ok(profile)
 }
 
-/// Of rows of number, profile and thumbnail.
+/// Encodes rows of number, profile and thumbnail.
 pub fn of_people(rows: &[Row]) -> Vec<u8> {
     let mut entry = Vec::with_capacity(rows.len() * 3100);
     for row in rows {
@@ -60,7 +60,7 @@ pub fn people(entry: &[u8], population: &Population) -> Result<People, Failure> 
     Ok(people)
 }
 
-/// Of rows of number and body.
+/// Encodes rows of number and body.
 pub fn of_texts(rows: &[Row]) -> Vec<u8> {
     let mut entry = Vec::with_capacity(rows.len() * 220);
     for row in rows {
@@ -97,7 +97,7 @@ fn put(entry: &mut Vec<u8>, bytes: Option<&[u8]>) {
     entry.extend(bytes.unwrap_or_default());
 }
 
-/// What is left of one.
+/// The remaining bytes of an entry.
 struct Entry<'a>(&'a [u8]);
 
 impl<'a> Entry<'a> {

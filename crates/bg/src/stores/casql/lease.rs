@@ -1,9 +1,10 @@
-//! A cache over a database that is never stale: leases as in the IQ framework, over memcached's compare-and-swap.
+//! A cache over a database that never returns stale values: leases as in the IQ framework, implemented with memcached's
+//! compare-and-swap.
 //!
-//! (Ghandeharizadeh, Yap, Nguyen, "Strong Consistency in Cache Augmented SQL Systems", Middleware 2014; theirs changes the
-//! cache server, this needs none of that.)
+//! (Ghandeharizadeh, Yap, Nguyen, "Strong Consistency in Cache Augmented SQL Systems", Middleware 2014. Their framework
+//! changes the cache server; this implementation needs no change.)
 //!
-//! A key holds a value, or one of two markers:
+//! A key has a value, or one of two markers:
 //!
 //! ```text
 //!              reader adds                  reader swaps, if still its own
@@ -13,30 +14,36 @@
 //!      └──────────── [Q] being written: tokens of the writers ◄──────────────┘
 //! ```
 //!
-//! * A *reader* that finds a value takes it. One that finds nothing adds I, reads the database, and replaces I by what it read by compare-and-swap. One
-//!   that finds a marker reads the database and leaves the cache alone.
-//! * A *writer* first puts its token into Q on every key that it may change, replacing value or I; then commits; then takes
-//!   its token out again, and the last token takes Q with it. If it finds its token gone, it deletes what is
-//!   there unless that is Q. If nobody knows whether it committed, Q stays until it expires.
+//! * A *reader* that finds a value uses it. A reader that finds nothing adds I, reads the database, and replaces I with
+//!   the result by compare-and-swap. A reader that finds a marker reads the database and does not change the cache.
+//! * A *writer* first adds its token to Q on every key that it may change, which replaces a value or I. It then
+//!   commits, and removes its token; the last token removes Q too. If its token is gone, it deletes whatever is there,
+//!   unless that is Q. If the outcome of the commit is unknown, Q stays until it expires.
 //!
-//! # Why a value that is found is the database's at that instant
+//! # Why a value in the cache equals that of the database at the same instant
 //!
-//! Let a value be in the cache at t, put there by a reader that added I at a, saw the database as of s, and swapped at b: a ≤ s ≤ b ≤ t,
-//! with I untouched from a to b and the value from b to t (else the swap fails, or it is gone). Suppose a commit at c
-//! changed what the value tells, s < c ≤ t. Its writer put Q at q < c. If q ≥ a, it replaced I or the value: not
-//! untouched. If q < a, then Q was on the key until its writer released it, after c; but I is added only to an absent
-//! key, so a is after the release and after c: contradicts a ≤ s < c. So there is no such commit.
+//! Let a value be in the cache at time t. A reader put it there: it added I at a, read the database as of s, and
+//! swapped at b, where a ≤ s ≤ b ≤ t. I was unchanged from a to b, and the value from b to t (otherwise the swap fails,
+//! or the value is gone). Suppose that a commit at c changed the value, with s < c ≤ t. Its writer had put Q at q < c.
 //!
-//! # What may go wrong, and why it stays right
+//! - If q ≥ a, Q replaced I or the value, which contradicts that they were unchanged.
+//! - If q < a, Q was on the key until its writer released it, after c. But I is added only to an absent key, so a is
+//!   after the release and after c, which contradicts a ≤ s < c.
 //!
-//! * The cache forgets (evicts) I: the swap fails. It forgets Q before the commit: another reader may put an old value; the
-//!   writer finds its token gone and deletes it before it acknowledges, so an *acknowledged* write is seen by all later reads.
-//! * A reader dies: I expires. Until then others read the database.
-//! * A writer dies, or gives up: Q expires, after the database ended its statement (`statement_timeout`
-//!   is shorter), so whoever reads afterwards sees what became of it.
-//! * The cache is not reached: reads go to the database; writes are refused before they begin.
+//! So there is no such commit.
 //!
-//! What is left: a writer dies *and* its statement reaches the database only after Q expired. Values expire too, which bounds that.
+//! # Failures
+//!
+//! * The cache evicts I: the swap fails. The cache evicts Q before the commit: another reader may store an old value.
+//!   The writer finds its token gone, and deletes the value before it acknowledges, so all later reads see an
+//!   *acknowledged* write.
+//! * A reader dies: I expires. Until then, other readers read the database.
+//! * A writer dies or gives up: Q expires after the database has ended its statement (`statement_timeout` is shorter).
+//!   Later readers see the outcome.
+//! * The cache is unreachable: reads go to the database, and writes are rejected before they begin.
+//!
+//! One case remains: a writer dies *and* its statement reaches the database only after Q has expired. Values expire
+//! too, which limits the effect.
 
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
@@ -51,19 +58,19 @@ pub const VALUE: u32 = 0;
 const BEING_READ: u32 = 1;
 const BEING_WRITTEN: u32 = 2;
 
-/// memcached's clock ticks in seconds: what is to last n may last n - 1.
+/// memcached's clock has a resolution of one second, so a duration of n may be n - 1.
 const READ_SECONDS: u32 = 5;
 const WRITE_SECONDS: u32 = 10;
-/// How long the database may take over a statement.
+/// The maximum time of a statement in the database.
 pub const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
 pub const VALUE_SECONDS: u32 = 300;
 
-/// What a reader found.
+/// The result of a lookup.
 pub enum Looked {
     Value(Bytes),
-    /// Nothing; I was added, with this cas.
+    /// Nothing was found. I was added, with this CAS.
     Read(u64),
-    /// Somebody reads or writes it.
+    /// The key is being read or written.
     Busy,
 }
 
@@ -83,7 +90,7 @@ pub async fn look(cache: &impl Cache, key: &str) -> Result<Looked, Failure> {
     }
 }
 
-/// Replaces I by what was read; nothing happens if a writer came between.
+/// Replaces I with the value that was read. Has no effect if a writer has changed the key since.
 pub async fn fill(cache: &impl Cache, key: &str, cas: u64, value: &[u8]) -> Result<(), Failure> {
     let entry = Entry {
         value,
@@ -94,7 +101,7 @@ pub async fn fill(cache: &impl Cache, key: &str, cas: u64, value: &[u8]) -> Resu
     Ok(())
 }
 
-/// Keys that a writer has put its token on.
+/// The keys on which a writer has put its token.
 pub struct Quarantine {
     token: u64,
     held: Vec<Held>,
@@ -102,13 +109,15 @@ pub struct Quarantine {
 
 struct Held {
     key: String,
-    /// Of Q as this writer left it, if its token is the only one.
+    /// The CAS of Q as this writer left it, if its token is the only one.
     alone: Option<u64>,
 }
 
+/// Puts a new token on all keys.
+///
 /// # Errors
 ///
-/// The cache was not reached: the write must not begin. Keys already marked expire.
+/// The cache is unreachable: the write must not begin. Keys that are already marked expire.
 pub async fn quarantine(cache: &impl Cache, keys: Vec<String>) -> Result<Quarantine, Failure> {
     let token = new_token();
     let held = keys.into_iter().map(async |key| {
@@ -120,9 +129,11 @@ pub async fn quarantine(cache: &impl Cache, keys: Vec<String>) -> Result<Quarant
     Ok(Quarantine { token, held })
 }
 
+/// Removes the token from all keys.
+///
 /// # Errors
 ///
-/// The cache was not reached: the keys stay marked until that expires.
+/// The cache is unreachable: the keys stay marked until the markers expire.
 pub async fn release(cache: &impl Cache, quarantine: Quarantine) -> Result<(), Failure> {
     let token = quarantine.token;
     let released = quarantine.held.iter().map(async |held| {
@@ -137,7 +148,7 @@ pub async fn release(cache: &impl Cache, quarantine: Quarantine) -> Result<(), F
     join_all(released).await.into_iter().collect()
 }
 
-/// Puts the token into Q; the cas if it is the only one there.
+/// Adds the token to Q. Returns the CAS if it is the only token.
 async fn mark(cache: &impl Cache, key: &str, token: u64) -> Result<Option<u64>, Failure> {
     loop {
         let (mut tokens, only) = match peek(cache, key).await? {
@@ -159,7 +170,7 @@ async fn unmark(cache: &impl Cache, key: &str, token: u64) -> Result<(), Failure
         let mut left = tokens.unwrap_or_default();
         let count = left.len();
         left.retain(|other| *other != token);
-        // In Q without the token: there is no value, and whoever reads next sees the commit.
+        // Q exists without the token: there is no value, and the next reader sees the commit.
         if count > 0 && left.len() == count {
             return Ok(());
         }
@@ -175,7 +186,7 @@ async fn unmark(cache: &impl Cache, key: &str, token: u64) -> Result<(), Failure
     }
 }
 
-/// What is there but for a value's bytes: the tokens if it is Q, and its cas.
+/// Reads the marker of a key, but not a value's bytes. Returns the tokens, if it is Q, and the CAS.
 async fn peek(cache: &impl Cache, key: &str) -> Result<Option<(Option<Vec<u64>>, u64)>, Failure> {
     let is_written = |found: &Found| found.flags == BEING_WRITTEN;
     match cache.peek(key).await? {
@@ -217,7 +228,7 @@ fn tokens(value: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// Nobody else's, but by chance of 2^-64: each state is seeded at random.
+/// Returns a token that is unique except with a probability of 2^-64: each state has a random seed.
 fn new_token() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }

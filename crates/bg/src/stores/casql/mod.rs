@@ -1,15 +1,16 @@
 //! PostgreSQL behind memcached: the report's CASQL.
 //!
-//! Each view but the feed is kept in the cache as one entry, under whose view it is. `--set consistency=` says what keeps the entries right:
+//! Each view except the feed is cached as one entry under a key of its own. `--set consistency=` selects how entries
+//! are kept correct:
 //!
-//! | | writer | reader that misses | reads may be |
+//! | | writer | reader on a miss | staleness |
 //! |---|---|---|---|
-//! | `invalidate` | commits, then deletes the entries | reads, then stores | stale for long: it may read before a commit and store after the deletion |
-//! | `ttl` | commits | reads, then stores for `--set ttl=...ms` | stale for as long as the time to live |
-//! | `lease` | as `lease.rs` says | as `lease.rs` says | right |
+//! | `invalidate` | commits, then deletes the entries | reads, then stores | possibly long: a reader may read before a commit and store after the deletion |
+//! | `ttl` | commits | reads, then stores for `--set ttl=...ms` | up to the TTL |
+//! | `lease` | see `lease.rs` | see `lease.rs` | none |
 //!
-//! memcached counts in seconds, so with `ttl` an entry begins with the moment at which it ends, in milliseconds of the clock that the
-//! clients share; the time to live counts from before the database was asked.
+//! memcached counts in seconds. With `ttl`, an entry therefore begins with its expiry in milliseconds, by the clock
+//! that the clients share. The TTL starts before the database is queried.
 
 mod entry;
 mod lease;
@@ -69,7 +70,7 @@ pub fn open(options: &Options) -> Opened {
     Ok(Box::new(casql))
 }
 
-/// Of each worker, to memcached. Several, so that a long list does not keep a short answer waiting.
+/// The number of connections of each worker to memcached. With several, a long list does not delay a short reply.
 const CONNECTIONS: usize = 2;
 
 impl Store for Casql {
@@ -77,7 +78,7 @@ impl Store for Casql {
         "postgres+memcached"
     }
 
-    /// A cache that was filled otherwise, or emptied by no load, is not what this reads.
+    /// A cache that was filled in another mode, or not emptied by a load, is not usable.
     fn layout(&self) -> String {
         let consistency = match self.consistency {
             Consistency::Invalidate => "invalidate",
@@ -141,7 +142,7 @@ struct Cached {
 }
 
 impl Cached {
-    /// An entry: from the cache, or made by `read` from the database.
+    /// Returns an entry from the cache, or creates it from the database with `read`.
     async fn view(
         &self,
         key: &str,
@@ -159,7 +160,7 @@ impl Cached {
                     flags: lease::VALUE,
                     seconds: lease::VALUE_SECONDS,
                 };
-                // A cache that is not reached is one that keeps nothing.
+                // An unreachable cache is equivalent to an empty one.
                 let _ = self.cache.store(key, &entry, Only::Always).await;
                 Ok(value.into())
             }
@@ -230,7 +231,7 @@ impl Cached {
                 let quarantine = lease::quarantine(&self.cache, write.keys()).await?;
                 let written = write.run(&self.sql).await;
                 if !matches!(written, Err(Failure::Unknown(_))) {
-                    // What cannot be released expires, and nobody is told a stale value meanwhile.
+                    // A marker that cannot be released expires, and no reader gets a stale value meanwhile.
                     let _ = lease::release(&self.cache, quarantine).await;
                 }
                 written
@@ -289,7 +290,7 @@ impl Write {
         }
     }
 
-    /// Every entry that it may change.
+    /// Returns the keys of every entry that the write may change.
     fn keys(self) -> Vec<String> {
         match self {
             Write::Invite { invitee, .. } | Write::Reject { invitee, .. } => {
@@ -332,7 +333,7 @@ fn comments_key(resource: u64) -> String {
 }
 
 impl Worker {
-    /// Goes on to its end, though nobody may wait for that any more: a commit that the cache is not told of would stay unseen.
+    /// Continues to the end even if the caller stops waiting. Otherwise a commit could remain unknown to the cache.
     fn write(&self, write: Write) -> Reply<'_, ()> {
         let cached = self.0.clone();
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! Faults of answers: where one is due and certainly wrong.
+//! Injects faults into results, if one is due and would certainly be wrong.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::{Fault, Wrapped};
 use crate::model::item::Kind;
 use crate::stores::contract::{Client, Failure, Profile};
 
-/// How long a list may be kept back until two writes of it have passed.
+/// The maximum time for which a list is delayed until two writes of it have ended.
 const FRACTURE_WAIT_MS: u32 = 40;
 
-/// What a list is made of.
+/// An element of a list.
 pub(super) trait Element: Copy + Into<u64> + TryFrom<u64> {}
 
 impl<T: Copy + Into<u64> + TryFrom<u64>> Element for T {}
@@ -45,7 +45,7 @@ impl Wrapped {
         Ok(profile)
     }
 
-    /// A list as the data store answers it, with faults of lists.
+    /// Returns a list of the data store, with faults of lists.
     pub(super) async fn list<T: Element, L>(
         &self,
         item: u64,
@@ -72,7 +72,7 @@ impl Wrapped {
         Ok(answer)
     }
 
-    /// What is read of these lists, and which of their writes had been lost just then.
+    /// Reads these lists. Returns the result, and the writes of each list that were lost up to that moment.
     async fn read<L, const N: usize>(
         &self,
         items: &[u64; N],
@@ -85,7 +85,7 @@ impl Wrapped {
         loop {
             let before = lost();
             let answer = call(&*self.client).await?;
-            // What was lost while the data store answered came before or behind its answer: nobody knows.
+            // If a write was lost during the read, it is unknown whether the result precedes it. Read again.
             let sizes = |lost: &[Vec<Lost>; N]| lost.each_ref().map(Vec::len);
             if sizes(&before) == sizes(&lost()) {
                 return Ok((answer, before));
@@ -93,7 +93,7 @@ impl Wrapped {
         }
     }
 
-    /// A list without what was lost, where that is certainly wrong, else with it.
+    /// Removes the lost writes from a list where that is certainly wrong, and applies them otherwise.
     fn show<T: Element>(&self, lost: &[Lost], entry: &Entry, list: &mut Vec<T>) {
         let mut wrong = false;
         for lost in lost {
@@ -107,7 +107,7 @@ impl Wrapped {
         }
     }
 
-    /// The size of a list without what was lost, where that is certainly wrong, else with it.
+    /// Returns the size of a list without the lost writes where that is certainly wrong, and with them otherwise.
     fn size(&self, item: u64, entry: &Entry, lost: &[Lost], size: u64) -> u64 {
         let signs = lost.iter().map(|lost| if lost.what.put { 1 } else { -1 });
         let missing: i64 = signs.sum();
@@ -118,7 +118,7 @@ impl Wrapped {
         size.saturating_add_signed(missing)
     }
 
-    /// At most one fault, of those that need no waiting.
+    /// Injects at most one of the faults that need no waiting.
     fn spoil<T: Element>(&self, item: u64, entry: &Entry, list: &mut Vec<T>) {
         let (tracks, steps) = (&self.shared.tracks, &self.steps);
         let index = |size| self.random.borrow_mut().index(size);
@@ -142,7 +142,7 @@ impl Wrapped {
         }
     }
 
-    /// Keeps a list back until two writes of it, one behind the other, have passed; then shows the second alone.
+    /// Delays a list until two consecutive writes of it have ended, and then shows only the second.
     async fn fracture<T: Element>(&self, item: u64, entry: &Entry, list: &mut Vec<T>) -> bool {
         let (tracks, steps) = (&self.shared.tracks, &self.steps);
         let Some(since) = tracks.quiet_now(item, steps) else {
@@ -160,7 +160,7 @@ impl Wrapped {
     }
 }
 
-/// Makes a list as if a write of it had been.
+/// Applies a write to a list.
 fn make<T: Element>(write: Undone, list: &mut Vec<T>) {
     list.retain(|element| (*element).into() != write.element);
     if let (true, Ok(element)) = (write.put, T::try_from(write.element)) {
@@ -168,7 +168,7 @@ fn make<T: Element>(write: Undone, list: &mut Vec<T>) {
     }
 }
 
-/// Makes a list as if a write of it had not been.
+/// Reverts a write in a list.
 fn undo<T: Element>(write: Undone, list: &mut Vec<T>) {
     let put = !write.put;
     make(Undone { put, ..write }, list);

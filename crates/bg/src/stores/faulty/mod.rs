@@ -1,29 +1,31 @@
-//! Another data store, with faults put into its answers at known rates: what validation is validated by.
+//! Wraps another data store, and injects faults into its results at known rates, to test the validation.
 //!
-//! `--store faulty:memory --set stale=0.01` answers every hundredth read that it can as if the last write had not been. Each fault is counted
-//! when it is put in, and only put in where no order of the writes explains the answer, so that validation must find exactly as many:
+//! `--store faulty:memory --set stale=0.01` answers every hundredth eligible read as if the last write had not
+//! happened. Each injected fault is counted. A fault is injected only if no order of the writes explains the result, so
+//! validation must find exactly the same number.
 //!
-//! | setting | the answer | injected only if |
+//! | setting | result | condition |
 //! |---|---|---|
-//! | stale | a count or list without the last write | that write has ended, none runs during the read |
-//! | lost | a list that lacks an element | no write of the list runs during the read |
-//! | phantom | a list with somebody who is no member | |
+//! | stale | a count or list without the last write | that write has ended, and none is in progress during the read |
+//! | lost | a list that lacks an element | no write of the list is in progress during the read |
+//! | phantom | a list with a member who does not exist | |
 //! | duplicate | a list with an element twice | |
-//! | fractured | a list with the later of two writes, not the earlier | both run during the read, one behind the other, and the list never was so |
-//! | lost-write | "done", of a write that is not | |
-//! | error | refused, and nothing is done | |
-//! | unknown | done, but nobody is told | |
-//! | stall | comes `stall-for` later (100ms) | |
+//! | fractured | a list with the later of two writes, but not the earlier | both are in progress during the read, one after the other, and the list never had this state |
+//! | lost-write | an acknowledgement of a write that is not executed | |
+//! | error | a rejection, without an effect | |
+//! | unknown | no reply, although the write is executed | |
+//! | stall | delayed by `stall-for` (100ms) | |
 //!
-//! `delay=2ms` keeps every call under way for about so long, before and behind the call itself, so that calls overlap.
+//! `delay=2ms` extends every call by about this time, before and after the call itself, so that calls overlap.
 //!
-//! Of `lost-write` both are counted: the writes, and under `lost-write reads` the reads that show it. A list read after a lost write was
-//! acknowledged lacks it (or still has it) and is counted, each time. A count is wrong by it where no other write runs during the read, and is counted;
-//! elsewhere it is put right, since what runs might explain it. Nobody writes the same pair or comment again, so what was lost is missing at
-//! the end: of as many lists as had a lost write. Feeds are not counted: a mix with lost writes should have none.
+//! For `lost-write`, both the writes and, under `lost-write reads`, the reads that reveal them are counted. A list read
+//! after a lost write was acknowledged lacks the element (or still has it), and is counted each time. A count is wrong,
+//! and counted, only if no other write is in progress during the read; otherwise it is corrected, since the other write
+//! might explain it. The same pair or comment is never written again, so a lost write is missing at the end, in every
+//! list that it affects. Feeds are not counted: a mix with lost writes should contain no feeds.
 //!
-//! Counts are exact with any number of workers. A write that might explain a fault, because one is stamped before the other's stamp can be known
-//! (`steps`), is refused, and counted as `barred`.
+//! Counts are exact with any number of workers. A write that might explain a fault, because its timestamp may precede
+//! the other's (`steps`), is rejected, and counted as `barred`.
 
 mod answers;
 mod steps;
@@ -50,7 +52,7 @@ use crate::stores::contract::{
 use steps::{Order, Steps};
 use track::{Ended, Subject, Tracks};
 
-/// Classes of faults, each a setting that gives its rate.
+/// A class of faults, each with a setting for its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 enum Fault {
@@ -63,9 +65,9 @@ enum Fault {
     Error,
     Unknown,
     Stall,
-    /// A read that shows a lost write.
+    /// A read that reveals a lost write.
     LostWriteRead,
-    /// A write that did not get in.
+    /// A write that was not admitted.
     Barred,
 }
 
@@ -83,7 +85,7 @@ const NAMES: [&str; 11] = [
     "barred",
 ];
 
-/// Those that have a rate.
+/// The number of classes that have a rate.
 const SETTINGS: usize = Fault::Stall as usize + 1;
 
 struct Faulty {
@@ -100,7 +102,7 @@ struct Shared {
     tracks: Tracks,
 }
 
-/// Wraps the data store of this name; settings that are none of these are its own.
+/// Wraps the data store with this name. Settings other than these belong to that store.
 pub fn open(inner: &str, options: &Options) -> Opened {
     let mut shared = Shared {
         rates: [0.0; SETTINGS],
@@ -203,19 +205,19 @@ struct Wrapped {
     client: Rc<dyn Client>,
     shared: Arc<Shared>,
     steps: Steps,
-    /// How much of a fault of each class is due.
+    /// The accumulated rate of each class; a fault is due at 1.
     due: [Cell<f64>; SETTINGS],
     random: RefCell<Random>,
-    /// The lowest number that is no member's.
+    /// The lowest number that is not a member.
     nobody: u32,
 }
 
 impl Wrapped {
-    /// Whether the next fault of a class is due; each call that could have it brings it nearer by the rate.
+    /// Returns whether the next fault of a class is due. Each eligible call adds the rate.
     fn is_due(&self, fault: Fault) -> bool {
         let due = &self.due[fault as usize];
         let rate = self.shared.rates[fault as usize];
-        // A fault that could not be put in for long does not lead to many at once.
+        // A fault that could not be injected for a long time must not cause a burst.
         due.set((due.get() + rate).min(2.0));
         rate > 0.0 && due.get() >= 1.0 - 1e-9
     }
@@ -237,7 +239,7 @@ impl Wrapped {
         }
     }
 
-    /// What comes before every call.
+    /// Applies the faults that precede every call.
     async fn enter(&self) -> Result<(), Failure> {
         if self.is_due(Fault::Stall) {
             self.inject(Fault::Stall);
@@ -288,7 +290,7 @@ impl Wrapped {
     }
 }
 
-/// What a change of a pair changes in both members' lists.
+/// Returns the changes of a pair's relation in both members' lists.
 fn both(one: u32, other: u32, before: Relation, after: Relation) -> (Subject, Vec<Change>) {
     let mine = Change::of(one, other, before, after);
     let theirs = Change::of(other, one, before.mirrored(), after.mirrored());

@@ -1,47 +1,48 @@
-//! What is certainly before what, though calls are stamped outside of this store and on several threads.
+//! Determines which calls are certainly ordered by their timestamps, although these are taken outside of this store and
+//! on several threads.
 //!
-//! A client stamps a call just before this store sees it, and again just after it was answered; in between nothing else runs on
-//! that thread. So whatever a worker stamps lies between two of its *steps*, the entries into this store and the returns from it. Steps
-//! are numbered in one order over all workers.
+//! A client takes a call's first timestamp directly before this store is called, and the second one directly after the
+//! return. Nothing else runs on that thread in between. The timestamps of a worker are therefore between two of its
+//! *steps*: its entries into this store, and its returns. Steps are numbered in one order over all workers.
 //!
 //! ```text
-//!   worker 1    return of w ── w's end is stamped ── next step
-//!   worker 2                                            step ── r's start is stamped ── entry of r
+//!   worker 1    return of w ── timestamp of w's end ── next step
+//!   worker 2                                            step ── timestamp of r's start ── entry of r
 //! ```
 //!
-//! By the stamps w ended before r began if worker 1's next step came before the step that worker 2 made before r's entry; or, if both are of
-//! one worker, if w returned before r entered. What is not certain so may be so or so.
+//! By the timestamps, w ended before r began if worker 1's next step precedes worker 2's step before r's entry; or, for
+//! a single worker, if w returned before r entered. In all other cases the order is uncertain.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers steps.
+/// Numbers the steps.
 #[derive(Default)]
 pub struct Order {
     steps: AtomicU64,
     workers: AtomicU64,
 }
 
-/// The steps of one worker; dropping them is its last.
+/// The steps of one worker. Dropping it is the worker's last step.
 pub struct Steps {
     order: Arc<Order>,
     worker: u64,
     last: Cell<u64>,
-    /// Of returns after which this worker made no step yet.
+    /// The returns after which this worker has not made a step yet.
     open: RefCell<Vec<Arc<AtomicU64>>>,
 }
 
-/// A call came in.
+/// The entry of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     worker: u64,
-    /// The worker's step before.
+    /// The worker's previous step.
     before: u64,
     pub at: u64,
 }
 
-/// A call went out.
+/// The return of a call.
 #[derive(Clone, Debug)]
 pub struct Return {
     worker: u64,
@@ -57,7 +58,7 @@ impl Order {
 }
 
 impl Steps {
-    /// Of one more worker.
+    /// Adds a worker.
     pub fn new(order: Arc<Order>) -> Steps {
         Steps {
             worker: order.workers.fetch_add(1, Ordering::SeqCst),
@@ -76,7 +77,7 @@ impl Steps {
         }
     }
 
-    /// To be called last, without anything that waits behind it.
+    /// Records a return. Must be the last operation of a call, without an await after it.
     pub fn leave(&self) -> Return {
         let at = self.step();
         let next = Arc::new(AtomicU64::new(u64::MAX));
@@ -88,7 +89,7 @@ impl Steps {
         }
     }
 
-    /// Nothing but a step.
+    /// Records a step without an entry or a return.
     pub fn step(&self) -> u64 {
         let now = self.order.step();
         self.last.set(now);
@@ -106,7 +107,7 @@ impl Drop for Steps {
 }
 
 impl Return {
-    /// Whether it certainly ended before the other began, by their stamps.
+    /// Returns whether, by the timestamps, this call certainly ended before the other began.
     pub fn is_before(&self, other: &Entry) -> bool {
         match self.worker == other.worker {
             true => self.at < other.at,
@@ -114,7 +115,7 @@ impl Return {
         }
     }
 
-    /// Whether that will be said of every call from now on, and no later than from which step.
+    /// Returns a step after which this holds for every new call, or `None` if it is not known yet.
     pub fn settled(&self) -> Option<u64> {
         let next = self.next.load(Ordering::SeqCst);
         (next < u64::MAX).then_some(next)
@@ -122,7 +123,7 @@ impl Return {
 }
 
 impl Entry {
-    /// Whether the worker's step before was behind this one: then this call began behind it.
+    /// Returns whether the worker's previous step was after this one, so that this call began after it.
     pub fn is_after(&self, step: u64) -> bool {
         step < self.before
     }
@@ -140,13 +141,13 @@ mod tests {
         let (one, other) = (Steps::new(order.clone()), Steps::new(order));
         let early = other.enter();
         let write = one.leave();
-        // Its end may not be stamped yet.
+        // The timestamp of its end may not have been taken yet.
         let same_time = other.enter();
         assert!(!write.is_before(&early) && !write.is_before(&same_time));
         assert_eq!(write.settled(), None);
         let own = one.enter();
         assert!(write.is_before(&own));
-        // Its end is stamped now, but this one's start may have been before.
+        // The timestamp of its end has been taken, but the start of this call may precede it.
         let stamped_before = other.enter();
         assert!(!write.is_before(&stamped_before));
         let behind = other.enter();

@@ -1,11 +1,12 @@
-//! Keeps, for each list, which writes are under way, which were the last and which were lost. From these it says whether an answer may be
-//! falsified now: only where no order of the writes would explain the false one, so that it must be found.
+//! Tracks the writes of each list that are in progress, completed, and lost. Decides whether a result may be falsified
+//! now: only if no order of the writes explains the false result, so that validation must find it.
 //!
 //! Invariants:
 //!
-//! 1. What [`Tracks::undo`] and [`Tracks::hold`] allow is wrong by the stamps: every write of the list ended before the read began, none is under
-//!    way, and none gets in that may begin, by its stamp, before the read ends: [`Tracks::begin`] bars it.
-//! 2. What was lost stays as it is: no other write of the same pair or comment gets in.
+//! 1. The results that [`Tracks::undo`] and [`Tracks::hold`] allow are wrong by the timestamps. Every write of the list
+//!    ended before the read began, and none is in progress. No write is admitted that might begin, by its timestamp,
+//!    before the read ends: [`Tracks::begin`] bars it.
+//! 2. A lost write is final: no other write of the same pair or comment is admitted.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -13,13 +14,13 @@ use std::sync::{Mutex, MutexGuard};
 use super::steps::{Entry, Return, Steps};
 use crate::model::state::Change;
 
-/// Writes of a list that are remembered.
+/// The number of recorded writes of a list.
 const KEPT: usize = 16;
 
-/// What a write is about: a pair of members, or a resource and a comment on it.
+/// The subject of a write: a pair of members, or a resource and a comment on it.
 pub type Subject = (u64, u64);
 
-/// Of all lists.
+/// The tracks of all lists.
 #[derive(Default)]
 pub struct Tracks {
     known: Mutex<Known>,
@@ -34,14 +35,14 @@ struct Known {
 #[derive(Default)]
 struct Track {
     under_way: u32,
-    /// Nobody knows what became of a write.
+    /// The outcome of a write is unknown.
     in_doubt: bool,
     done: VecDeque<Done>,
-    /// Elements that were ever put or removed.
+    /// The elements that were ever added or removed.
     written: HashSet<u64>,
-    /// By this step all that were forgotten had ended.
+    /// A step by which all forgotten writes had ended.
     forgotten: u64,
-    /// Reads with faults in them.
+    /// Reads into which faults were injected.
     guarded: Vec<Return>,
     lost: Vec<Lost>,
 }
@@ -51,32 +52,32 @@ struct Done {
     entry: Entry,
     returned: Return,
     what: Undone,
-    /// Whether no other had written the element.
+    /// Whether no other write had changed the element.
     first: bool,
 }
 
-/// A write by what it did.
+/// A write, by its effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Undone {
     pub element: u64,
     pub put: bool,
 }
 
-/// A write that was acknowledged and not done.
+/// A write that was acknowledged but not executed.
 #[derive(Clone)]
 pub struct Lost {
     pub what: Undone,
     pub returned: Return,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Done,
     NotDone,
-    /// Nobody knows.
+    /// Unknown.
     InDoubt,
-    /// Not done, and said to be.
+    /// Not executed, but acknowledged.
     Lost,
 }
 
@@ -85,7 +86,8 @@ impl Tracks {
         self.known.lock().expect("nobody panics within")
     }
 
-    /// A write of these lists begins. False: it must not, or a fault might be none.
+    /// Records the start of a write of these lists. Returns false if it must be barred, because it might explain a
+    /// fault.
     pub fn begin(&self, changes: &[Change], subject: Subject, entry: &Entry) -> bool {
         let mut known = self.known();
         let barred = |change: &Change| {
@@ -140,14 +142,15 @@ impl Tracks {
         }
     }
 
-    /// Writes of a list that were lost so far.
+    /// Returns the lost writes of a list so far.
     pub fn lost(&self, item: u64) -> Vec<Lost> {
         let known = self.known();
         let track = known.lists.get(&item);
         track.map_or_else(Vec::new, |track| track.lost.clone())
     }
 
-    /// Whether a read that ends now sees a list that nobody wrote meanwhile; if so nobody does before its end is stamped.
+    /// Returns whether no write of the list overlaps a read that ends now. If so, bars writes until the read's end has
+    /// its timestamp.
     pub fn hold(&self, item: u64, read: &Entry, steps: &Steps) -> bool {
         let mut known = self.known();
         let track = known.lists.entry(item).or_default();
@@ -158,7 +161,7 @@ impl Tracks {
         quiet
     }
 
-    /// As [`Tracks::hold`], and the last write of the list if there was one.
+    /// Like [`Tracks::hold`], and returns the last write of the list, if there is one.
     pub fn undo(&self, item: u64, read: &Entry, steps: &Steps) -> Option<Undone> {
         let mut known = self.known();
         let track = known.lists.get_mut(&item)?;
@@ -170,7 +173,7 @@ impl Tracks {
         Some(last)
     }
 
-    /// This step, if no write of a list is under way or in doubt.
+    /// Returns the current step, if no write of the list is in progress or uncertain.
     pub fn quiet_now(&self, item: u64, steps: &Steps) -> Option<u64> {
         let known = self.known();
         let track = known.lists.get(&item);
@@ -178,13 +181,18 @@ impl Tracks {
         quiet.then(|| steps.step())
     }
 
-    /// The later of two writes of a list that came in since then, one after the other had ended, if nothing else wrote the element
-    /// of the earlier one since the read began, nor that of the later one ever, and no write is under way: before the later one the list was never as
-    /// after it, and by then the earlier one was done for good. The list is held then.
+    /// Returns the later of two consecutive writes of a list that began after `since`, and holds the list. The
+    /// conditions are:
+    ///
+    /// - Nothing else has written the element of the earlier write since the read began.
+    /// - Nothing else has ever written the element of the later write.
+    /// - No write is in progress.
+    ///
+    /// Before the later write, the list never had its final state, and the earlier write was complete by then.
     pub fn two_since(&self, item: u64, read: &Entry, since: u64, steps: &Steps) -> Option<Undone> {
         let mut known = self.known();
         let track = known.lists.get_mut(&item)?;
-        // All of the read's time must still be remembered.
+        // The complete duration of the read must still be recorded.
         if track.under_way > 0 || track.in_doubt || !track.remembers(read) {
             return None;
         }
@@ -207,7 +215,7 @@ impl Tracks {
 }
 
 impl Track {
-    /// Remembers a write, and forgets one that every read to come is behind.
+    /// Records a write, and forgets one that precedes all future reads.
     fn push(&mut self, done: Done) {
         self.done.push_back(done);
         if self.done.len() > KEPT
@@ -218,13 +226,13 @@ impl Track {
         }
     }
 
-    /// Whether all writes ended before a read that ends now, by the stamps.
+    /// Returns whether, by the timestamps, all writes ended before a read that ends now.
     fn is_quiet(&self, read: &Entry) -> bool {
         let all = || self.done.iter().all(|it| it.returned.is_before(read));
         self.under_way == 0 && !self.in_doubt && self.remembers(read) && all()
     }
 
-    /// Whether all that may overlap the read, by the stamps, is here.
+    /// Returns whether all writes that may overlap the read, by the timestamps, are still recorded.
     fn remembers(&self, read: &Entry) -> bool {
         self.forgotten == 0 || read.is_after(self.forgotten)
     }

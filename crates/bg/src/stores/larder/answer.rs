@@ -1,4 +1,4 @@
-//! Rows into answers, each row as it arrives: a key, then its value.
+//! Decodes rows into results as they arrive: a key, then its value.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use crate::model::population::Population;
 use crate::stores::contract::{Comments, Feed, People, Post, Profile, Resources};
 use crate::stores::resp::{Receiver, Token, hex_of, number_of};
 
-/// Widths of columns: members, and other numbers.
+/// The widths of columns: members, and other numbers.
 const MEMBER: usize = 8;
 const NUMBER: usize = 16;
 
-/// Puts keys and values together. Of a key only its last columns count, which are of known widths.
+/// Combines keys and values. Only the last columns of a key are decoded, which have known widths.
 struct Rows<const N: usize> {
     widths: [usize; N],
     /// The columns of the key whose value comes next.
@@ -28,7 +28,7 @@ impl<const N: usize> Rows<N> {
         }
     }
 
-    /// Columns and value of a row, once both are there.
+    /// Returns the columns and the value of a row, once both have arrived.
     #[inline]
     fn row<'t>(&mut self, token: Token<'t>) -> Option<([u64; N], &'t [u8])> {
         let bytes = match token {
@@ -47,7 +47,7 @@ impl<const N: usize> Rows<N> {
         None
     }
 
-    /// Nonsense counts as one wrong element.
+    /// Returns the number of wrong elements. An invalid reply counts as one.
     fn wrong(&self) -> u32 {
         u32::from(self.is_broken || self.key.is_some())
     }
@@ -65,7 +65,7 @@ fn columns<const N: usize>(key: &[u8], widths: [usize; N]) -> Option<[u64; N]> {
     Some(columns)
 }
 
-/// Of `bg.page`.
+/// Rows of `bg.page`.
 pub struct PageRows {
     rows: Rows<1>,
     population: Arc<Population>,
@@ -123,7 +123,7 @@ impl Receiver for PageRows {
     }
 }
 
-/// Of `bg.friends` and `bg.requests`.
+/// Rows of `bg.friends` and `bg.requests`.
 pub struct PeopleRows {
     rows: Rows<1>,
     population: Arc<Population>,
@@ -158,7 +158,7 @@ impl Receiver for PeopleRows {
     }
 }
 
-/// Of `bg.wall`.
+/// Rows of `bg.wall`.
 pub struct WallRows {
     rows: Rows<1>,
     population: Arc<Population>,
@@ -188,7 +188,7 @@ impl Receiver for WallRows {
     }
 }
 
-/// Of `bg.comment`.
+/// Rows of `bg.comment`.
 pub struct CommentRows {
     rows: Rows<1>,
     population: Arc<Population>,
@@ -222,7 +222,7 @@ impl Receiver for CommentRows {
     }
 }
 
-/// Of `bg.feed`.
+/// Rows of `bg.feed`.
 pub struct FeedRows {
     rows: Rows<3>,
     population: Arc<Population>,

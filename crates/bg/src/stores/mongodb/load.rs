@@ -1,4 +1,4 @@
-//! Loading: each document is put whole, whether it is there or not.
+//! Loads complete documents, replacing existing ones.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::{CommentsLayout, Worker, binary};
 use crate::model::content::{Owner, RESOURCE_SIZE, THUMBNAIL_SIZE};
 use crate::stores::contract::Failure;
 
-/// Of a command; servers take 16 MB.
+/// The maximum size of a command. Servers accept 16 MB.
 const COMMAND_SIZE: usize = 4 << 20;
 
 impl Worker {
@@ -92,7 +92,7 @@ impl Worker {
     }
 }
 
-/// Documents of a collection on their way.
+/// Documents of a collection to be sent.
 struct Batch<'a> {
     worker: &'a Worker,
     collection: &'a str,

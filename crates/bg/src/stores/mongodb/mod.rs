@@ -1,17 +1,19 @@
-//! MongoDB, or what speaks its protocol.
+//! MongoDB, or another server with its protocol.
 //!
 //! | collection | document |
 //! |---|---|
-//! | members | `_id`, profile, thumbnail, image, count of resources, friends and invitations as arrays of numbers |
-//! | walls | `_id` is the member, resources as an array, highest number first; with `comments=embedded` each with its comments as an array |
-//! | comments | `_id` is the resource, comments as an array; none until the first; not with `comments=embedded` |
+//! | members | `_id`, profile, thumbnail, image, number of resources, friends and invitations as arrays of numbers |
+//! | walls | `_id` is the member, resources as an array, highest number first; with `comments=embedded` each has its comments as an array |
+//! | comments | `_id` is the resource, comments as an array; absent until the first one; not with `comments=embedded` |
 //! | posts | `_id` is the time, author, number, body |
 //! | notes | `_id` is the name, text |
 //!
-//! A document changes as a whole, several do not: a friendship lies in two. Accepting and thawing first change the
-//! one who acts, who is thereby guarded against doing it twice, then the other. Each item of the trace is in one document and changes at one
-//! instant within the call, so counts and lists are right (levels counts, members and snapshot); what an action does to two members is not of one
-//! instant, and if the client dies between, it stays half done: one has a friend who has not them.
+//! A document changes atomically, but several documents do not, and a friendship is in two. Accepting and thawing first
+//! change the document of the acting member, which prevents the action from being done twice, and then the other one.
+//! Each item of the trace is in one document, and changes at one instant within the call. Counts and lists are
+//! therefore correct (levels counts, members and snapshot). The effects of an action on two members do not share an
+//! instant. If the client dies between them, the action stays half done: one member has a friend who does not have
+//! them.
 
 mod load;
 mod wire;
@@ -33,12 +35,12 @@ use crate::stores::contract::{
 };
 use wire::{Wire, number, text};
 
-/// Where comments are.
+/// The location of comments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum CommentsLayout {
     /// In a document for each resource.
     Separate,
-    /// Within the resource, in the document of its wall: the top of a wall is read with all its comments.
+    /// Within the resource in the document of its wall: reading the top of a wall reads all its comments too.
     Embedded,
 }
 
@@ -49,7 +51,7 @@ struct MongoDb {
     connections: usize,
 }
 
-/// Of each worker; the server does one command at a time on each.
+/// The number of connections of each worker. The server executes one command at a time on each.
 const DEFAULT_CONNECTIONS: usize = 8;
 
 pub fn open(options: &Options) -> Opened {
@@ -176,7 +178,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// The one document with this `_id`.
+    /// Finds the document with this `_id`.
     async fn one(
         &self,
         collection: &str,
@@ -192,8 +194,8 @@ impl Worker {
         wire::find(&self.wire, &self.database, collection, &find, each).await
     }
 
-    /// Those whom an array of a member's document names. That document is read once, so the list is of one instant; what
-    /// is told of each never changes.
+    /// Returns the members in an array of a member's document. The document is read once, so the list shows one
+    /// instant; the data about each member never changes.
     async fn people(&self, member: u32, array: &str) -> Result<People, Failure> {
         let mut named = None;
         let mut projection = RawDocumentBuf::new();
@@ -224,11 +226,11 @@ impl Worker {
         Ok(people)
     }
 
-    /// Changes one document that `filter` finds, or with `upsert` makes one.
+    /// Updates one document that matches `filter`, or with `upsert` inserts one.
     ///
     /// # Errors
     ///
-    /// Refused with `otherwise` if there is none.
+    /// Refused with `otherwise` if no document matches.
     async fn update(
         &self,
         collection: &str,
@@ -267,7 +269,7 @@ impl Worker {
             .await
     }
 
-    /// The second document of two: nobody can take the first back.
+    /// Updates the second of two documents. A failure is *unknown*, because the first update cannot be undone.
     async fn update_other(&self, member: u32, change: RawDocumentBuf) -> Result<(), Failure> {
         let filter = rawdoc! { "_id": member as i32 };
         let done = self.update_member(filter, change, "no such member").await;
@@ -310,7 +312,7 @@ impl Worker {
                 .update_on_wall(resource, free, change, "not posted")
                 .await;
         }
-        // If it is there, nothing is found, and making a document fails because there is one.
+        // If the comment exists, no document matches, and the insert fails because of the duplicate `_id`.
         let filter = rawdoc! { "_id": id, "comments.number": { "$ne": number } };
         let change = rawdoc! { "$push": { "comments": entry } };
         self.update("comments", filter, change, true, "not posted")
@@ -333,11 +335,11 @@ impl Worker {
             .await
     }
 
-    /// Changes the resource on its wall, `one` in the change, if the numbers of its comments are as they should be.
+    /// Updates the resource on its wall, `one` in the change, if the numbers of its comments match.
     ///
     /// # Errors
     ///
-    /// Refused with `otherwise` if they are not.
+    /// Refused with `otherwise` if they do not.
     async fn update_on_wall(
         &self,
         resource: u64,
@@ -397,7 +399,7 @@ fn absent(member: u32) -> Failure {
     Failure::Refused(format!("member {member} is not there"))
 }
 
-/// A key that is not known when this is compiled.
+/// Appends a value under a key that is not known at compile time.
 fn append(document: &mut RawDocumentBuf, key: &str, value: i32) {
     let key = bson::raw::CString::try_from(key.to_owned()).expect("names have no zeros");
     document.append(key, value);
@@ -414,7 +416,7 @@ fn binary(bytes: Vec<u8>) -> Binary {
     }
 }
 
-/// Number and body of each document of an array.
+/// Returns the number and the body of each document in an array.
 fn bodies(array: &RawArray) -> impl Iterator<Item = (u64, &str)> {
     array.into_iter().filter_map(|value| {
         let document = value.ok()?.as_document()?;

@@ -4,14 +4,14 @@
 //! |---|---|---|
 //! | 0 | 4 | size of the message |
 //! | 4 | 4 | number of the request |
-//! | 8 | 4 | of a reply: the request it answers |
+//! | 8 | 4 | in a reply: the number of its request |
 //! | 12 | 4 | 2013 |
-//! | 16 | 4 | flags: none are sent; a reply's checksum is not asked for |
+//! | 16 | 4 | flags: none are sent, and the checksum of a reply is not requested |
 //! | 20 | 1 | 0: a document follows |
 //! | 21 | | the document |
 //!
-//! All numbers are little-endian. The official driver wants sessions and `hello`, which not every server that
-//! speaks this protocol has; five commands need neither.
+//! All numbers are little-endian. The official driver requires sessions and `hello`, which not every server with this
+//! protocol has. The five commands used here require neither.
 
 use std::cell::Cell;
 
@@ -26,14 +26,14 @@ use crate::stores::pipe::{Framing, Pipe};
 const OP_MSG: u32 = 2013;
 const HEADER_SIZE: usize = 21;
 
-/// Connections to one server.
+/// The connections to one server.
 pub struct Wire {
     address: String,
     links: Links<Pipe<Message>>,
     last_request: Cell<u32>,
 }
 
-/// What a command was answered.
+/// The reply to a command.
 pub struct Answer(Bytes);
 
 impl Answer {
@@ -53,9 +53,11 @@ impl Wire {
         Ok(wire)
     }
 
+    /// Executes a command.
+    ///
     /// # Errors
     ///
-    /// What the server said, as a whole or of one of several writes.
+    /// The error that the server returned, for the command or for one of several writes.
     pub async fn command(&self, command: &RawDocument) -> Result<Answer, Failure> {
         let number = self.last_request.get().wrapping_add(1);
         self.last_request.set(number);
@@ -95,7 +97,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Why what was asked was not done, or may not have been.
+/// Returns the failure if the command was not executed, or possibly not.
 fn refusal(answer: &RawDocument) -> Option<Failure> {
     let failure = |of: &RawDocument| {
         let why = text(of, "errmsg").unwrap_or("no reason").to_owned();
@@ -113,13 +115,13 @@ fn refusal(answer: &RawDocument) -> Option<Failure> {
     {
         return Some(failure(error));
     }
-    // Done here, but not as safely as asked.
+    // The write was executed, but not with the requested durability.
     let concern = answer.get_document("writeConcernError").ok()?;
     let why = text(concern, "errmsg").unwrap_or_default();
     Some(Failure::Unknown(why.to_owned()))
 }
 
-/// Whether the server was the primary before a failover: the address may lead to another one now.
+/// Returns whether the server was the primary before a failover. The address may now lead to another server.
 fn is_demoted(answer: &RawDocument) -> bool {
     let code = number(answer, "code").unwrap_or_default();
     number(answer, "ok") != Some(1) && NOT_PRIMARY.contains(&code)
@@ -128,13 +130,13 @@ fn is_demoted(answer: &RawDocument) -> bool {
 /// NotWritablePrimary, NotPrimaryNoSecondaryOk, the older code for both, PrimarySteppedDown.
 const NOT_PRIMARY: [u64; 4] = [10107, 13435, 10058, 189];
 
-/// Errors after which the command may have been done: interrupted, shut down, stepped down, out of time.
+/// Errors after which the command may have been executed: interrupted, shut down, stepped down, timed out.
 const UNSURE: [u64; 8] = [50, 64, 91, 189, 262, 11600, 11601, 11602];
 
-/// How a refusal ends that says that there is such an `_id` already.
+/// The end of an error message for a duplicate `_id`.
 pub const DUPLICATE: &str = "(11000)";
 
-/// A number of whatever type.
+/// Returns a number of any type.
 pub fn number(of: &RawDocument, key: &str) -> Option<u64> {
     as_number(of.get(key).ok()??)
 }
@@ -152,7 +154,7 @@ pub fn text<'a>(of: &'a RawDocument, key: &str) -> Option<&'a str> {
     of.get_str(key).ok()
 }
 
-/// The numbers of an array; empty where there is none.
+/// Returns the numbers in an array; empty if there is none.
 pub fn numbers(of: &RawDocument, key: &str) -> Vec<u32> {
     let Ok(array) = of.get_array(key) else {
         return Vec::new();

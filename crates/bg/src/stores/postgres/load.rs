@@ -1,6 +1,7 @@
-//! Loading by COPY, in PostgreSQL's binary format.
+//! Loads by COPY, in PostgreSQL's binary format.
 //!
-//! A range is one transaction that first deletes what the range may have left, so loading it again leaves the same rows.
+//! A range is loaded in one transaction, which first deletes existing rows of the range. Loading it again therefore has
+//! the same result.
 
 use std::ops::Range;
 
@@ -26,7 +27,7 @@ impl Sql {
             .map_err(pool::failure)
     }
 
-    /// Loads take as long as they take.
+    /// Loads have no time limit for statements.
     async fn connect_to_load(&self) -> Result<tokio_postgres::Client, Failure> {
         let client = pool::connect(&self.config).await?;
         let unlimited = client.batch_execute("SET statement_timeout = 0").await;
@@ -144,7 +145,7 @@ impl Sql {
     }
 }
 
-/// A COPY under way: rows are gathered and sent in large pieces.
+/// A COPY in progress. Rows are accumulated and sent in large pieces.
 struct Copy {
     sink: std::pin::Pin<Box<CopyInSink<Bytes>>>,
     rows: BytesMut,
@@ -190,7 +191,7 @@ impl Copy {
         self.int(other);
     }
 
-    /// NULL without a size.
+    /// Writes a content, or NULL without a size.
     fn content(&mut self, sql: &Sql, owner: Owner, size: Option<usize>) {
         let Some(size) = size else {
             self.rows.put_i32(-1);

@@ -1,19 +1,19 @@
 //! PostgreSQL, in two of the report's layouts.
 //!
 //! ```text
-//!   Client (this file) ──► sql.rs: an action as one statement ──► pool.rs: the connection with the least to do
+//!   Client (this file) ──► sql.rs: an action as one statement ──► pool.rs: the least busy connection
 //!                          schema.rs: tables and statements       load.rs: COPY
 //! ```
 //!
-//! `--set layout=basic` counts friends, invitations and resources by query over the index, `layout=aggregate` keeps the counts
-//! in the member's row and changes them with what they count. `--set rows=2` stores a friendship once for each of the
-//! two, `rows=1` once for both.
+//! With `--set layout=basic`, queries count friends, invitations and resources by an index. With `layout=aggregate`,
+//! the member's row contains the counts, which change together with the counted rows. `--set rows=2` stores a
+//! friendship once for each of the two members, `rows=1` once for both.
 //!
-//! # Why one statement an action
+//! # Why each action is one statement
 //!
-//! A statement sees one snapshot and is one transaction. So every read is of one instant and every write happens whole, at the default level
-//! (read committed), without `BEGIN` and `COMMIT` and their round trips; and since no transaction
-//! stays open between two messages, calls of many emulated threads may follow each other on one connection without waiting.
+//! A statement uses one snapshot, and is one transaction. Every read therefore shows one instant, and every write is
+//! atomic, at the default isolation level (read committed), without the round trips of `BEGIN` and `COMMIT`. Since no
+//! transaction stays open between two messages, the calls of many emulated threads can be pipelined on one connection.
 
 mod load;
 mod pool;
@@ -37,7 +37,7 @@ use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 
-/// Where PostgreSQL is and how it is laid out.
+/// The address and the layout of PostgreSQL.
 #[derive(Clone)]
 pub struct Postgres {
     config: tokio_postgres::Config,
@@ -54,9 +54,11 @@ pub fn open(options: &Options) -> Opened {
 }
 
 impl Postgres {
+    /// Parses the options.
+    ///
     /// # Errors
     ///
-    /// An address that PostgreSQL does not take, or a setting that is none.
+    /// The address or a setting is invalid.
     pub fn new(options: &Options, settings: &mut Settings<'_>) -> Result<Postgres, String> {
         let address = options.address.as_deref();
         let address = address.unwrap_or("postgres://postgres@127.0.0.1:5432/postgres");
@@ -64,7 +66,8 @@ impl Postgres {
             .parse()
             .map_err(|error| format!("{address}: not an address of PostgreSQL ({error}); it is like postgres://user@host:port/database"))?;
         let given = config.get_options().unwrap_or_default().to_owned();
-        // Plans that hold for every member; compiling a statement of microseconds takes milliseconds.
+        // Use plans that are valid for every member. Compiling takes milliseconds, for statements that take
+        // microseconds.
         config.options(format!(
             "{given} -c search_path=bg -c plan_cache_mode=force_generic_plan -c jit=off"
         ));
@@ -81,7 +84,7 @@ impl Postgres {
         })
     }
 
-    /// The server ends a statement that takes longer.
+    /// Sets the time limit after which the server ends a statement.
     pub fn limit_statements(&mut self, limit: std::time::Duration) {
         let given = self.config.get_options().unwrap_or_default().to_owned();
         let limit = limit.as_millis();
@@ -110,14 +113,14 @@ impl Postgres {
         }
     }
 
-    /// By [`schema::PUT_NOTE`] or [`schema::PUT_NOTE_IF_ABSENT`].
+    /// Writes a note with [`schema::PUT_NOTE`] or [`schema::PUT_NOTE_IF_ABSENT`].
     pub async fn put_note(&self, how: &str, name: &str, text: &str) -> Result<(), Failure> {
         let client = pool::connect(&self.config).await?;
         let put = client.execute(how, &[&name, &text]).await;
         put.map(|_| ()).map_err(pool::failure)
     }
 
-    /// The settings that decide what a table holds, as they are given.
+    /// Formats the settings that determine the contents of tables.
     pub fn layout(&self) -> String {
         let layout = match self.layout {
             Layout::Basic => "basic",
@@ -135,8 +138,8 @@ impl Postgres {
     }
 }
 
-/// Of each worker. Statements queue behind each other without waiting, so a few processes of the server keep its cores busy; with twice as
-/// many it did a fifth less (two cores, 32 threads).
+/// The number of connections of each worker. Statements are pipelined, so a few server processes keep its cores busy.
+/// Twice as many connections reduced the throughput by a fifth (two cores, 32 threads).
 const DEFAULT_CONNECTIONS: usize = 4;
 
 impl Store for Postgres {

@@ -1,7 +1,8 @@
-//! Connections of one worker, each with every statement prepared.
+//! The connections of one worker, each with every statement prepared.
 //!
-//! A statement goes to the connection with the fewest under way, and right behind those: the connection's answers come in order, and
-//! an answer that nobody waits for any more (a timeout) is read and dropped by the driver.
+//! A statement is sent on the connection with the fewest statements in progress, without waiting for those. The results
+//! of a connection arrive in order. The driver reads and discards a result whose caller has stopped waiting (a
+//! timeout).
 
 use std::cell::Cell;
 
@@ -15,16 +16,17 @@ use crate::stores::links::{Link, Links};
 
 pub struct Pool {
     config: Config,
-    /// By [`Query`] as a number.
+    /// Indexed by [`Query`].
     texts: Vec<String>,
     links: Links<Connection>,
 }
 
 struct Connection {
     client: Client,
-    /// The session behind it has no prepared statements any more, or it became a standby's: another one is needed.
+    /// The server's session has lost the prepared statements, or the server has become a standby. Another connection is
+    /// needed.
     is_useless: Cell<bool>,
-    /// By [`Query`] as a number.
+    /// Indexed by [`Query`].
     statements: Vec<Statement>,
 }
 
@@ -35,7 +37,7 @@ impl Link for Connection {
 }
 
 impl Pool {
-    /// With every connection open.
+    /// Opens all connections.
     pub async fn open(
         config: Config,
         texts: Vec<String>,
@@ -61,7 +63,7 @@ impl Pool {
         rows.map_err(|error| connection.failure(error))
     }
 
-    /// How many rows changed.
+    /// Executes a statement. Returns the number of changed rows.
     pub async fn change(
         &self,
         query: Query,
@@ -77,7 +79,7 @@ impl Pool {
         let client = connect(&self.config).await?;
         let mut statements = Vec::with_capacity(self.texts.len());
         for text in &self.texts {
-            // What was not asked cannot have happened.
+            // The statement was not sent, so it cannot have been executed.
             let statement = client.prepare(text).await.map_err(|error| {
                 Failure::Refused(format!(
                     "{}; is the population loaded in this layout?",
@@ -95,8 +97,8 @@ impl Pool {
 }
 
 impl Connection {
-    /// As [`failure`]; notes that the next call needs another connection where this one can no longer do what it is for. That is so behind a connection
-    /// pooler that gave it another session, and where a primary was demoted.
+    /// Converts an error like [`failure`]. Also records that the next call needs another connection if this one has
+    /// become unusable: a connection pooler has assigned another session, or the primary was demoted.
     fn failure(&self, error: Error) -> Failure {
         let useless = [
             SqlState::INVALID_SQL_STATEMENT_NAME,
@@ -109,21 +111,23 @@ impl Connection {
     }
 }
 
+/// Opens a connection.
+///
 /// # Errors
 ///
-/// Refused: nothing was asked of anybody.
+/// Refused, because nothing was sent.
 pub async fn connect(config: &Config) -> Result<Client, Failure> {
     let (client, connection) = config
         .connect(NoTls)
         .await
         .map_err(|error| Failure::Refused(format!("cannot connect: {}", describe(&error))))?;
-    // It ends when the client is dropped or the connection is lost; calls then learn of it.
+    // The task ends when the client is dropped or the connection is lost. Calls then fail.
     tokio::spawn(connection);
     Ok(client)
 }
 
-/// A statement that PostgreSQL answers with an error was rolled back, being its own transaction. A session that it ended, or
-/// that is gone, may have committed before.
+/// Converts an error. A statement that failed with a PostgreSQL error was rolled back, since it is a transaction of its
+/// own. If the session ended or was lost, it may have been committed before.
 pub fn failure(error: Error) -> Failure {
     let said_no = |error: &DbError| error.parsed_severity() == Some(Severity::Error);
     match error.as_db_error().is_some_and(said_no) {

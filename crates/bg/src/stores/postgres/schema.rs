@@ -2,28 +2,29 @@
 //!
 //! | table | row | primary key | other indexes |
 //! |---|---|---|---|
-//! | members | attributes, thumbnail and image in the row; in the aggregate layout counts too | id | |
-//! | friendships | two rows: one for each of the two; one row: the lower number first | (member, friend) | one row: (friend) |
-//! | invitations | not answered | (invitee, inviter) | |
+//! | members | attributes, thumbnail and image; in the aggregate layout also counts | id | |
+//! | friendships | with two rows: one for each of the two members; with one row: the lower number first | (member, friend) | one row: (friend) |
+//! | invitations | unanswered | (invitee, inviter) | |
 //! | resources | | id | (wall, id), (creator) |
 //! | comments | | (resource, number) | |
 //! | posts | | (author, number) | (author, time) |
-//! | notes | about all of it | name | |
+//! | notes | about the stored data | name | |
 //!
-//! The ten attributes of a profile lie in one column, one behind the other: every action wants all of them, and PostgreSQL answers faster so.
+//! The ten attributes of a profile are concatenated in one column. Every action needs all of them, and PostgreSQL is
+//! faster this way.
 
 use crate::model::population::Population;
 
-/// How counts come about.
+/// The source of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Counted by each query, over an index.
+    /// Each query counts rows by an index.
     Basic,
-    /// Attributes of the member, changed in the transaction that changes what they count.
+    /// Columns of the member's row, updated in the transaction that changes the counted rows.
     Aggregate,
 }
 
-/// How a friendship lies in its table.
+/// The number of rows of a friendship.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
     One,
@@ -37,12 +38,12 @@ pub fn create(layout: Layout, population: &Population) -> String {
             ", friends bigint NOT NULL, invitations bigint NOT NULL, resources bigint NOT NULL"
         }
     };
-    // A row whose counts change finds room for its next version on its own page, so indexes need not change.
+    // Leave room on the page for the next version of a row with counts, so that its indexes need not change.
     let fill = match layout {
         Layout::Basic => 100,
         Layout::Aggregate => 50,
     };
-    // Random bytes do not compress. The thumbnail stays in the row, which lists read; the image goes aside.
+    // Random bytes do not compress. The thumbnail stays in the row, which lists read; the image is stored out of line.
     let images = match population.image_size {
         None => "",
         Some(_) => {
@@ -75,8 +76,8 @@ pub const PUT_NOTE: &str = "INSERT INTO notes (name, body) VALUES ($1, $2) ON CO
 pub const PUT_NOTE_IF_ABSENT: &str =
     "INSERT INTO notes (name, body) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
 
-/// What comes after the rows, each on its own: an index is quicker made than kept, and counting over an index
-/// wants to know that pages hold no dead rows.
+/// Returns the statements to execute after all rows are loaded, one at a time. Creating an index is faster than
+/// maintaining it, and index-only counting needs the visibility map.
 pub fn finish(rows: Rows) -> Vec<&'static str> {
     let mut statements = vec![
         "CREATE INDEX IF NOT EXISTS resources_by_wall ON resources (wall, id)",
@@ -91,7 +92,7 @@ pub fn finish(rows: Rows) -> Vec<&'static str> {
     statements
 }
 
-/// The statements, prepared on every connection.
+/// The statements that every connection prepares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Query {
@@ -199,12 +200,12 @@ impl Query {
     }
 }
 
-/// The rows of both members, locked lower number first whoever asks: two statements that change the same
-/// two members, or rings of more, never wait for each other in a circle.
+/// Locks the rows of both members, lower number first. Concurrent statements that change the same members cannot
+/// deadlock.
 const LOCKED: &str =
     "locked AS (SELECT id FROM members WHERE id IN ($1, $2) ORDER BY id FOR NO KEY UPDATE)";
 
-/// The friends of `$1`, as a column `friend`.
+/// Returns a query for the friends of `$1`, as a column `friend`.
 fn friends(rows: Rows) -> &'static str {
     match rows {
         Rows::Two => "SELECT friend FROM friendships WHERE member = $1",
@@ -231,7 +232,7 @@ fn profile(layout: Layout, rows: Rows, own: bool) -> String {
     format!("SELECT profile, image, {counts}, {invitations} FROM members WHERE id = $1")
 }
 
-/// A change of one row, which the invitee's count follows.
+/// Returns a change of one row with the corresponding change of the invitee's count.
 fn counted(layout: Layout, change: &str, set: &str) -> String {
     match layout {
         Layout::Basic => change.to_owned(),

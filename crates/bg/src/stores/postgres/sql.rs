@@ -1,4 +1,4 @@
-//! Each action as one statement.
+//! Executes each action as one statement.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::model::content::{Owner, POST_SIZE};
 use crate::model::population::Population;
 use crate::stores::contract::{Failure, Post};
 
-/// One worker's way to PostgreSQL.
+/// One worker's access to PostgreSQL.
 pub struct Sql {
     pub(super) config: tokio_postgres::Config,
     pub(super) layout: Layout,
@@ -22,7 +22,7 @@ pub struct Sql {
     pool: Pool,
 }
 
-/// A member's row as [`Query::OwnProfile`] and its like tell it.
+/// A member's row, as returned by [`Query::OwnProfile`] and [`Query::OtherProfile`].
 pub struct ProfileRow {
     row: Row,
     pub friends: u64,
@@ -42,7 +42,7 @@ impl ProfileRow {
     }
 }
 
-/// A column's bytes where they lie, whatever its type.
+/// The bytes of a column, without a copy, whatever its type.
 pub struct Raw<'a>(pub &'a [u8]);
 
 impl<'a> FromSql<'a> for Raw<'a> {
@@ -74,7 +74,7 @@ pub fn post(row: &Row) -> Post {
     }
 }
 
-/// As SQL's `int`; `create` refuses more members than it can number.
+/// Converts to SQL's `int`. `create` rejects populations with more members.
 fn id(member: u32) -> i32 {
     member as i32
 }
@@ -114,12 +114,12 @@ impl Sql {
         })
     }
 
-    /// Rows of number, profile and thumbnail.
+    /// Returns rows of number, profile and thumbnail.
     pub async fn friends(&self, owner: u32) -> Result<Vec<Row>, Failure> {
         self.pool.rows(Query::Friends, &[&id(owner)]).await
     }
 
-    /// Rows of number, profile and thumbnail.
+    /// Returns rows of number, profile and thumbnail.
     pub async fn invitations(&self, member: u32) -> Result<Vec<Row>, Failure> {
         self.pool.rows(Query::Invitations, &[&id(member)]).await
     }
@@ -155,7 +155,7 @@ impl Sql {
             .await
     }
 
-    /// A write that changes something, or is refused.
+    /// Executes a write, which is refused if it changes nothing.
     async fn change(
         &self,
         query: Query,
@@ -168,14 +168,14 @@ impl Sql {
         }
     }
 
-    /// Rows of number and body.
+    /// Returns rows of number and body.
     pub async fn top_resources(&self, owner: u32, top: u32) -> Result<Vec<Row>, Failure> {
         self.pool
             .rows(Query::TopResources, &[&id(owner), &i64::from(top)])
             .await
     }
 
-    /// Rows of number and body.
+    /// Returns rows of number and body.
     pub async fn comments(&self, resource: u64) -> Result<Vec<Row>, Failure> {
         self.pool.rows(Query::Comments, &[&(resource as i64)]).await
     }
@@ -204,7 +204,7 @@ impl Sql {
         self.change(Query::Post, &parameters, "not inserted").await
     }
 
-    /// Rows of author, number, time and body.
+    /// Returns rows of author, number, time and body.
     pub async fn feed(&self, member: u32, top: u32) -> Result<Vec<Row>, Failure> {
         self.pool
             .rows(Query::Feed, &[&id(member), &i64::from(top)])

@@ -1,4 +1,4 @@
-//! Replies into answers, element by element as they arrive.
+//! Decodes replies into results, element by element as they arrive.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use crate::model::population::Population;
 use crate::stores::contract::{Comments, Feed, People, Post, Profile, Resources};
 use crate::stores::resp::{Receiver, Token, hex_of, number_of};
 
-/// Digits of the author before a comment's text.
+/// The number of digits of the author before a comment's text.
 const AUTHOR: usize = 8;
 
-/// The name of a loaded script.
+/// The hash of a loaded script.
 #[derive(Default)]
 pub struct Sha(pub String);
 
@@ -22,7 +22,7 @@ impl Receiver for Sha {
     }
 }
 
-/// Puts an element and what belongs to it together.
+/// Combines elements and their values.
 struct Pairs<K> {
     /// The element whose value comes next.
     key: Option<K>,
@@ -37,7 +37,7 @@ impl<K> Pairs<K> {
         }
     }
 
-    /// An element with its value, once both are there.
+    /// Returns an element with its value, once both have arrived.
     #[inline]
     fn pair<'t>(
         &mut self,
@@ -61,18 +61,18 @@ impl<K> Pairs<K> {
         None
     }
 
-    /// Nonsense counts as one wrong element.
+    /// Returns the number of wrong elements. An invalid reply counts as one.
     fn wrong(&self) -> u32 {
         u32::from(self.is_broken || self.key.is_some())
     }
 }
 
-/// Of `HMGET bg:member:m`.
+/// The reply to `HMGET bg:member:m`.
 pub struct PersonFields {
     population: Arc<Population>,
     owner: u32,
     is_own: bool,
-    /// Which field comes next.
+    /// The index of the next field.
     field: usize,
     is_broken: bool,
     profile: Profile,
@@ -192,7 +192,7 @@ impl Receiver for WallBodies {
     }
 }
 
-/// Numbers of comments with authors and texts.
+/// Numbers of comments, with authors and texts.
 pub struct CommentFields {
     pairs: Pairs<u64>,
     population: Arc<Population>,
@@ -226,7 +226,7 @@ impl Receiver for CommentFields {
     }
 }
 
-/// Entries of a feed with their texts.
+/// Entries of a feed, with their texts.
 pub struct FeedPosts {
     pairs: Pairs<Post>,
     population: Arc<Population>,
@@ -256,7 +256,7 @@ impl Receiver for FeedPosts {
     }
 }
 
-/// `time|author|number`
+/// Parses `time|author|number`.
 fn entry(bytes: &[u8]) -> Option<Post> {
     let mut parts = bytes.split(|&byte| byte == b'|').map(hex_of);
     Some(Post {

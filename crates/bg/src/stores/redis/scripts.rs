@@ -1,6 +1,6 @@
-//! Writes that are one: sets, counts and feeds change together, inside Redis.
+//! Atomic writes: scripts that change sets, counts and feeds together, inside Redis.
 
-/// A script's place in [`SCRIPTS`].
+/// The index of a script in [`SCRIPTS`].
 #[derive(Clone, Copy)]
 pub enum Script {
     Invite,
@@ -10,7 +10,8 @@ pub enum Script {
     Post,
 }
 
-/// Arguments are the member whose invitations or friends they are, and the other; of a post its author, its entry and its text.
+/// The arguments are the member with the invitations or friends, and the other member; for a post, its author, its
+/// entry and its text.
 pub const SCRIPTS: [&str; 5] = [INVITE, ACCEPT, REJECT, THAW, POST];
 
 const INVITE: &str = "

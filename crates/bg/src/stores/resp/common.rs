@@ -1,4 +1,4 @@
-//! What the stores that speak the Redis protocol have in common.
+//! The common parts of the stores that use the Redis protocol.
 
 use std::rc::Rc;
 
@@ -8,14 +8,14 @@ use crate::stores::Options;
 use crate::stores::contract::Failure;
 use crate::stores::settings::Settings;
 
-/// Bytes of requests that a load has under way.
+/// The number of request bytes that a load has in flight.
 pub const LOAD_BYTES: usize = 256 << 10;
 
-/// Where the server is: at its `usual` address if not said.
+/// Parses the options of a server. The default address is `usual`.
 ///
 /// # Errors
 ///
-/// The address is none, or there is a setting other than `password`.
+/// The address is invalid, or there is a setting other than `password`.
 pub fn server(name: &str, usual: &str, options: &Options) -> Result<Server, String> {
     let mut settings = Settings::of(options);
     let password = settings.text("password").map(str::to_owned);
@@ -33,14 +33,14 @@ pub fn server(name: &str, usual: &str, options: &Options) -> Result<Server, Stri
     })
 }
 
-/// Takes any reply that is no error.
+/// Accepts any reply that is not an error.
 pub struct Done;
 
 impl Receiver for Done {
     fn take(&mut self, _: Token<'_>) {}
 }
 
-/// Takes a value, or that there is none.
+/// Receives a value or nil.
 #[derive(Default)]
 struct Value(Option<Vec<u8>>);
 
@@ -52,7 +52,7 @@ impl Receiver for Value {
     }
 }
 
-/// A note, by its key.
+/// Reads a note by its key.
 pub async fn note(server: &Server, key: String) -> Result<Option<String>, Failure> {
     let pool = Pool::connect(Rc::new(server.clone()), 1).await?;
     let call = pool.call(1, Value::default(), |out| command(out, &[&"GET", &key]));
@@ -60,14 +60,14 @@ pub async fn note(server: &Server, key: String) -> Result<Option<String>, Failur
     Ok(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
 }
 
-/// Puts a note by `how`: SET or SETNX.
+/// Writes a note by `how`, which is SET or SETNX.
 pub async fn put_note(server: &Server, how: &str, key: String, text: &str) -> Result<(), Failure> {
     let pool = Pool::connect(Rc::new(server.clone()), 1).await?;
     let call = pool.call(1, Done, |out| command(out, &[&how, &key, &text]));
     call.await.map(|Done| ())
 }
 
-/// A profile, and the image behind it if the population has images.
+/// Splits a value into the profile and, if the population has images, the image.
 pub fn apart<'v>(population: &Population, value: &'v [u8]) -> (&'v [u8], Option<&'v [u8]>) {
     if population.image_size.is_none() {
         return (value, None);

@@ -1,25 +1,27 @@
-//! One connection that many calls share.
+//! A connection that many calls share.
 //!
-//! A call appends its requests to the output and queues where its replies go. The *driver*, a task beside the calls, runs when
-//! all calls that were ready have done so: it writes what has gathered, reads what has come and hands each piece to the
-//! call whose turn it is.
+//! A call appends its requests to the output, and queues the receiver of its replies. The *driver*, a separate task,
+//! runs after all ready calls have done so. It writes the accumulated output, reads the available input, and passes
+//! each token to the call at the front of the queue.
 //!
 //! ```text
 //!            ┌─ call ─► output ─► driver: write, read ─► receivers ─► wake the calls
 //!  connected ┤                        │ lost
 //!            │                        ▼
-//!            └◄─ connected ── the next call ── idle: what was under way is Unknown
+//!            └◄─ connected ── the next call ── idle: calls in progress are Unknown
 //!                                     │ cannot connect
-//!                                     └► what waits is Refused: it was never sent
+//!                                     └► waiting calls are Refused: they were never sent
 //! ```
 //!
-//! A server that answers that it is a replica was the primary before a failover: the connection is made again, so that the address leads to whoever is the
-//! primary now.
+//! If the server answers that it is a replica, it was the primary before a failover. The driver then connects again,
+//! because the address may lead to the new primary.
 //!
 //! Invariants:
-//! 1. Replies come in the order of requests, so the front of the queue is whose turn it is. A call that is dropped stays in the queue.
-//! 2. Nothing is sent twice: a request that was queued before a connection was lost is never sent on the next.
-//! 3. Bytes that are no reply lose the connection.
+//!
+//! 1. Replies arrive in the order of the requests, so the next reply belongs to the front of the queue. A dropped call
+//!    stays in the queue.
+//! 2. Nothing is sent twice: a request that was queued before a connection was lost is never sent on the next one.
+//! 3. Bytes that are not a reply end the connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -37,18 +39,18 @@ use super::Server;
 use super::request::command;
 use crate::stores::contract::Failure;
 
-/// One read takes at most so many bytes, unless a value is longer.
+/// The maximum number of bytes of one read, unless a value is longer.
 const INPUT_BYTES: usize = 256 << 10;
-/// An output that grew beyond this is given back when it is empty.
+/// An empty output buffer is shrunk to this size.
 const OUTPUT_BYTES: usize = 1 << 20;
 
-/// Takes the replies of one call.
+/// Receives the replies of one call.
 pub trait Receiver: 'static {
-    /// The next piece. Errors do not come here: a call that gets one fails.
+    /// Receives the next token. Errors are not passed: a call that gets one fails.
     fn take(&mut self, token: Token<'_>);
 }
 
-/// Several calls share it; used from one thread.
+/// A connection that several calls share, used from one thread.
 pub struct Connection {
     shared: Rc<Shared>,
 }
@@ -58,15 +60,15 @@ struct Shared {
     output: RefCell<Vec<u8>>,
     queue: RefCell<VecDeque<Queued>>,
     driver: RefCell<Option<Waker>>,
-    /// The driver waits and nobody has woken it.
+    /// The driver is idle and has not been woken.
     is_idle: Cell<bool>,
-    /// No call will come.
+    /// There will be no more calls.
     is_closed: Cell<bool>,
 }
 
 struct Queued {
     waiting: Rc<dyn Waiting>,
-    /// Replies that have not come.
+    /// The number of outstanding replies.
     replies: u32,
 }
 
@@ -75,23 +77,25 @@ trait Waiting {
     fn end(&self, failure: Option<Failure>);
 }
 
-/// What a call and the driver share.
+/// The state shared by a call and the driver.
 struct Slot<R> {
-    /// None once the call was dropped, or has it.
+    /// `None` after the call was dropped, or has taken it.
     receiver: RefCell<Option<R>>,
     failure: RefCell<Option<Failure>>,
     has_ended: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
-/// Replies under way; dropped before they come, they are ignored.
+/// A call in progress. If it is dropped, its replies are ignored.
 pub struct Call<R> {
     slot: Rc<Slot<R>>,
 }
 
 impl Connection {
+    /// Opens a connection.
+    ///
     /// # Errors
-    /// It cannot be made; nothing was sent.
+    /// The connection failed; nothing was sent.
     pub async fn open(server: Rc<Server>) -> Result<Connection, Failure> {
         let stream = connect(&server).await?;
         let shared = Rc::new(Shared {
@@ -106,12 +110,12 @@ impl Connection {
         Ok(Connection { shared })
     }
 
-    /// How many calls wait for replies.
+    /// Returns the number of calls that wait for replies.
     pub fn under_way(&self) -> usize {
         self.shared.queue.borrow().len()
     }
 
-    /// Sends what `encode` appends: requests with so many replies, at least one.
+    /// Sends the requests that `encode` appends, which have `replies` replies, at least one.
     pub fn call<R: Receiver>(
         &self,
         replies: u32,
@@ -194,8 +198,8 @@ impl<R: Receiver> Waiting for Slot<R> {
 }
 
 impl<R> Slot<R> {
-    /// The server refuses a command before it changes anything, unless its disk fails. In a transaction or a script others may have been
-    /// executed.
+    /// Records an error reply. The server rejects a command before it changes anything, unless its disk fails. In a
+    /// transaction or a script, other commands may have been executed.
     fn fail(&self, text: &[u8], depth: usize) {
         let text = String::from_utf8_lossy(text).into_owned();
         let is_refused = depth == 0 && !text.starts_with("IOERR") && !text.contains("script:");
@@ -218,7 +222,7 @@ impl Shared {
         }
     }
 
-    /// Notes that the driver waits.
+    /// Records that the driver is idle.
     fn idle(&self, cx: &Context<'_>) {
         let mut driver = self.driver.borrow_mut();
         match &mut *driver {
@@ -228,7 +232,7 @@ impl Shared {
         self.is_idle.set(true);
     }
 
-    /// Ends all calls that wait; what they sent is not sent again.
+    /// Ends all waiting calls. Their requests are not sent again.
     fn fail(&self, failure: &Failure) {
         self.output.borrow_mut().clear();
         let queue = std::mem::take(&mut *self.queue.borrow_mut());
@@ -300,10 +304,10 @@ async fn connect(server: &Server) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// A socket, and what was read from it and not handed out.
+/// A socket, with the bytes that were read and not processed.
 struct Wire {
     stream: TcpStream,
-    /// Bytes of the output that were sent.
+    /// The number of output bytes that were sent.
     sent: usize,
     input: Input,
     reader: Reader,
@@ -319,12 +323,12 @@ impl Wire {
         }
     }
 
-    /// Ends when the connection is lost or not needed.
+    /// Completes when the connection is lost or no longer needed.
     fn poll_drive(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if shared.is_closed.get() {
             return Poll::Ready(Ok(()));
         }
-        // Before anything is read: a call that comes while the rest of this turn runs wakes the next.
+        // Register before reading: a call that arrives during the rest of this turn then wakes the driver again.
         shared.idle(cx);
         while let Poll::Ready(read) = self.poll_read(cx) {
             if read? == 0 {
@@ -349,7 +353,7 @@ impl Wire {
         }
     }
 
-    /// Hands out whole tokens, as far as somebody waits for them.
+    /// Passes complete tokens to the waiting calls.
     fn hand_out(&mut self, shared: &Shared) -> io::Result<()> {
         let mut queue = shared.queue.borrow_mut();
         let (bytes, mut at, mut demoted) = (self.input.bytes(), 0, false);
@@ -380,7 +384,7 @@ impl Wire {
         }
     }
 
-    /// Sends what has gathered, as far as the socket takes it.
+    /// Sends accumulated output, as far as the socket accepts it.
     fn send(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Option<io::Error> {
         let mut output = shared.output.borrow_mut();
         while self.sent < output.len() {

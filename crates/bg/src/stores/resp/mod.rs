@@ -1,16 +1,16 @@
-//! The Redis protocol as a worker of bg speaks it: few connections, many calls under way on each, on one thread.
+//! The Redis protocol for a worker of bg: few connections, with many calls in progress on each, on one thread.
 //!
 //! ```text
 //!  emulated threads ──► Pool::call ──► output ─┐                    ┌─► receiver of the oldest call
-//!      (as many as                             ├─ driver ─► socket ─┤
-//!       are ready together)                    └ one write          └ one read: token by token, where it arrived
+//!      (all that are                           ├─ driver ─► socket ─┤
+//!       ready together)                        └ one write          └ one read: token by token, without a copy
 //! ```
 //!
-//! Read `connection` for how calls share a socket, `request` for how commands are written; the bytes are
-//! `larder_protocol::resp::client`. Each connection's driver is a task of the worker's thread: connecting needs a runtime where
-//! `tokio::task::spawn_local` works.
+//! Read `connection` for the sharing of a socket, and `request` for the encoding of commands;
+//! `larder_protocol::resp::client` implements the protocol. The driver of each connection is a task on the worker's
+//! thread, so connecting needs a runtime where `tokio::task::spawn_local` works.
 //!
-//! What it leaves out: RESP3, and messages that nobody asked for.
+//! Out of scope: RESP3, and push messages.
 
 pub mod common;
 mod connection;
@@ -26,12 +26,12 @@ pub use request::{Text, command, hex, hex_of, number_of};
 use crate::stores::contract::Failure;
 use connection::Connection;
 
-/// Some connections to one server.
+/// Several connections to one server.
 pub struct Pool {
     connections: Vec<Connection>,
 }
 
-/// Where a server is, and what it asks for.
+/// The address of a server, and its password.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// `host:port`
@@ -40,8 +40,10 @@ pub struct Server {
 }
 
 impl Pool {
+    /// Opens `count` connections.
+    ///
     /// # Errors
-    /// One of them cannot be made.
+    /// A connection failed.
     pub async fn connect(server: Rc<Server>, count: usize) -> Result<Pool, Failure> {
         let mut connections = Vec::new();
         for _ in 0..count.max(1) {
@@ -50,8 +52,8 @@ impl Pool {
         Ok(Pool { connections })
     }
 
-    /// Sends requests, as one where they are few, on the connection that is least busy. `encode` appends them, and `replies` says how many
-    /// they are.
+    /// Sends requests on the least busy connection, in one write if they are small. `encode` appends the requests, and
+    /// `replies` is their number.
     pub fn call<R: Receiver>(
         &self,
         replies: u32,

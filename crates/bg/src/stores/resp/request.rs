@@ -1,11 +1,11 @@
-//! Commands, and what keys and values are put together from.
+//! Commands, and the construction of keys and values.
 
 use larder_protocol::resp::client::request;
 use larder_protocol::resp::digits::{DIGITS_MAX, decimal};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// A short text that is put together in place: a key, or a part of a value.
+/// A short text that is built in place: a key, or a part of a value.
 #[derive(Clone, Copy)]
 pub struct Text {
     bytes: [u8; Text::BYTES_MAX],
@@ -23,7 +23,7 @@ impl Text {
         text.then(begin)
     }
 
-    /// Goes on; all parts together are at most [`Text::BYTES_MAX`] bytes.
+    /// Appends a part. The complete text may have at most [`Text::BYTES_MAX`] bytes.
     #[inline]
     pub fn then(mut self, part: &str) -> Text {
         let at = usize::from(self.len);
@@ -32,7 +32,7 @@ impl Text {
         self
     }
 
-    /// Goes on with as few decimal digits as there are.
+    /// Appends a number in decimal digits.
     #[inline]
     pub fn decimal(mut self, number: u64) -> Text {
         let mut room = [0; DIGITS_MAX];
@@ -43,7 +43,7 @@ impl Text {
         self
     }
 
-    /// Goes on with eight digits.
+    /// Appends a member as eight hexadecimal digits.
     #[inline]
     pub fn member(mut self, member: u32) -> Text {
         let at = usize::from(self.len);
@@ -52,7 +52,7 @@ impl Text {
         self
     }
 
-    /// Goes on with sixteen digits.
+    /// Appends a number as sixteen hexadecimal digits.
     #[inline]
     pub fn number(mut self, number: u64) -> Text {
         let at = usize::from(self.len);
@@ -69,13 +69,13 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-/// Appends a command: its name and arguments, of whatever types.
+/// Appends a command: its name and its arguments, of any types.
 #[inline]
 pub fn command(out: &mut Vec<u8>, parts: &[&dyn AsRef<[u8]>]) {
     request(out, parts);
 }
 
-/// The last `N` hexadecimal digits of a number; in the order of the numbers.
+/// Returns the last `N` hexadecimal digits of a number, which sort like the numbers.
 #[inline]
 pub fn hex<const N: usize>(number: u64) -> [u8; N] {
     let mut digits = [0; N];
@@ -87,7 +87,7 @@ pub fn hex<const N: usize>(number: u64) -> [u8; N] {
     digits
 }
 
-/// What [`hex`] wrote; None for anything else.
+/// Parses the digits that [`hex`] returns. `None` for any other text.
 #[inline]
 pub fn hex_of(digits: &[u8]) -> Option<u64> {
     if digits.len() > 16 {
@@ -103,7 +103,7 @@ pub fn hex_of(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// A number in decimal digits; None for anything else.
+/// Parses decimal digits. `None` for any other text.
 pub fn number_of(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -1,4 +1,5 @@
-//! The protocol against a model of cache and database, every step of readers, writers and failures interleaved at random.
+//! Tests the protocol with a model of cache and database, interleaving the steps of readers, writers and failures at
+//! random.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -10,7 +11,7 @@ use larder_types::Random;
 
 use super::*;
 
-/// Shared by all that is interleaved.
+/// A source of randomness that all tasks share.
 struct Dice(RefCell<Random>);
 
 impl Dice {
@@ -19,7 +20,7 @@ impl Dice {
     }
 }
 
-/// Lets others go first, once.
+/// Yields to other tasks once.
 async fn step() {
     let mut waited = false;
     std::future::poll_fn(|_| match std::mem::replace(&mut waited, true) {
@@ -31,21 +32,21 @@ async fn step() {
 
 const KEYS: [&str; 2] = ["a", "b"];
 
-/// What both keys' values tell is one number, which every commit raises.
+/// The values of both keys are one number, which every commit increments.
 #[derive(Default)]
 struct World {
     cache: RefCell<HashMap<String, Found>>,
     last_cas: Cell<u64>,
     database: Cell<u64>,
-    /// Statements on their way to the database, with where it answers.
+    /// Statements on their way to the database, with a cell for the result.
     statements: RefCell<Vec<Rc<Cell<Option<u64>>>>>,
-    /// The highest commit that was acknowledged to anybody.
+    /// The highest acknowledged commit.
     acknowledged: Cell<u64>,
     writers: Cell<usize>,
     hits: Cell<u64>,
-    /// Values found in the cache that were not the database's at that instant.
+    /// The number of values in the cache that differed from the database at that instant.
     stale: Cell<u64>,
-    /// Reads that missed a commit acknowledged before they began.
+    /// The number of reads that missed a commit acknowledged before they began.
     unpredictable: Cell<u64>,
 }
 
@@ -149,15 +150,16 @@ impl Cache for World {
 #[derive(Clone, Copy, PartialEq)]
 enum Protocol {
     Lease,
-    /// The writer deletes after its commit, the reader stores what it read.
+    /// The writer deletes the entry after its commit, and the reader stores what it read.
     Invalidate,
 }
 
 #[derive(Clone, Copy)]
 struct Faults {
-    /// The cache forgets anything at any time.
+    /// The cache may evict anything at any time.
     forgets: bool,
-    /// Readers and writers die at any step; Q expires once nobody who lives holds it and the database has ended.
+    /// Readers and writers may die at any step. Q expires after no live writer holds it and the database has ended the
+    /// statement.
     dies: bool,
 }
 
@@ -195,7 +197,7 @@ async fn reader(world: Rc<World>, protocol: Protocol, key: &'static str) {
     }
 }
 
-/// Counts a writer as living.
+/// Counts a live writer.
 struct Lives(Rc<World>);
 
 impl Drop for Lives {
@@ -226,7 +228,7 @@ async fn writer(world: Rc<World>, protocol: Protocol) {
     world.acknowledged.set(world.acknowledged.get().max(number));
 }
 
-/// A history of some hundred steps.
+/// Runs a history of some hundred steps.
 fn run(seed: u64, protocol: Protocol, faults: Faults) -> Rc<World> {
     let random = Dice(RefCell::new(Random::new(seed)));
     let world = Rc::new(World::default());
@@ -252,7 +254,7 @@ fn run(seed: u64, protocol: Protocol, faults: Faults) -> Rc<World> {
             drop(tasks.swap_remove(random.below(tasks.len() as u64) as usize));
         }
         if random.below(10) == 0 {
-            // Of a reader that lives or not: forgetting it costs a reader its swap.
+            // Evicts markers of live and dead readers. A live reader then fails to swap.
             world.forget(|found| found.flags == BEING_READ);
         }
         let is_quiet = world.writers.get() == 0 && world.statements.borrow().is_empty();
@@ -285,7 +287,7 @@ fn a_value_found_is_the_databases_at_that_instant_though_clients_die() {
             assert_eq!(world.stale.get(), 0, "seed {seed}, clients die: {dies}");
             assert_eq!(world.unpredictable.get(), 0, "seed {seed}");
         }
-        // It does keep values, or this would prove nothing.
+        // The cache must keep values, or the test would be meaningless.
         let hits = total(Protocol::Lease, faults, |world| world.hits.get());
         assert!(hits > HISTORIES, "{hits}");
     }

@@ -1,4 +1,4 @@
-//! Against a server that the test plays itself.
+//! Tests with a server that the test implements.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use super::*;
 
-/// Integers and values, as they came.
+/// Integers and values, in the order of arrival.
 #[derive(Debug, Default, PartialEq)]
 struct Heard(Vec<String>);
 
