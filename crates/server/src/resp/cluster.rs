@@ -1,4 +1,4 @@
-//! What clients of Redis Cluster ask: who serves which slots, in the shapes that they expect (Redis 7).
+//! The commands of Redis Cluster that report which node serves which slots, in the format of Redis 7.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) fn answer(state: &mut State, command: Command<'_>) {
         return state.error(Code::BadRequest, message);
     };
     if command.id() != Id::Cluster {
-        // Slots change hands without a gap, in which only the new owner would be asked: ASKING needs nothing.
+        // Slots move without an interval in which only the new owner accepts commands, so ASKING is a no-op.
         match command.id() {
             Id::ReadOnly => state.reads_replicas = true,
             Id::ReadWrite => state.reads_replicas = false,
@@ -46,13 +46,13 @@ pub(super) fn answer(state: &mut State, command: Command<'_>) {
     }
 }
 
-/// The cluster, as one client sees it.
+/// The cluster from the viewpoint of one client.
 struct Seen<'a> {
     membership: &'a Membership,
     view: Arc<View>,
-    /// Where the client has reached this node.
+    /// The address of this node through which the client connected.
     reached: SocketAddr,
-    /// Clients must. All nodes of a cluster are alike in that.
+    /// Whether clients must use TLS. The same for all nodes of a cluster.
     speaks_tls: bool,
 }
 
@@ -61,7 +61,7 @@ impl Seen<'_> {
         self.membership.address(&self.view, member, self.reached)
     }
 
-    /// The slots that a member owns, as runs.
+    /// Returns the slots that a member owns, as ranges.
     fn owned(&self, member: &Member) -> &[SlotRange] {
         let held = self.view.lookup.held(member.id);
         held.map_or(&[], |held| &held.owned)
@@ -143,7 +143,7 @@ fn shards(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
                 "port"
             });
             encoder.count(u64::from(port));
-            // Names are not resolved here.
+            // Host names are not resolved here.
             field(encoder, "ip", &host);
             field(encoder, "endpoint", &host);
             if let Some(name) = name {
@@ -160,7 +160,7 @@ fn shards(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
     }
 }
 
-/// What Valkey calls a node's zone.
+/// Valkey's name for a node's zone.
 const ZONE: &str = "availability-zone";
 
 fn zone(member: &Member) -> Option<&str> {
@@ -168,7 +168,7 @@ fn zone(member: &Member) -> Option<&str> {
     (!zone.is_empty()).then_some(zone)
 }
 
-/// Whether a host is told by its name, and not by its address.
+/// Returns whether the host is a name rather than an IP address.
 fn is_name(host: &str) -> bool {
     host.parse::<IpAddr>().is_err()
 }

@@ -1,4 +1,4 @@
-//! Commands about the connection itself: AUTH, HELLO, RESET, CLIENT.
+//! Commands on the connection itself: AUTH, HELLO, RESET, CLIENT.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ pub(super) fn auth(state: &mut State, request: Request<'_>) {
     }
 }
 
-/// Whether a request gives a password, and its client has to wait until it is looked at.
+/// Returns whether a request contains a password whose check is delayed by the rate limit.
 pub(super) fn must_wait(state: &State, command: Command<'_>) -> bool {
     greeting::must_wait(&state.core.shared, &state.client, command.request)
 }
 
-/// Executes AUTH or HELLO, when its password may be looked at.
+/// Executes AUTH or HELLO after the delay of its password.
 pub(super) fn give_password(state: &mut State, command: Command<'_>) {
     match command.id() {
         Id::Auth => auth(state, command.request),
@@ -61,7 +61,7 @@ pub(super) fn reset(state: &mut State) {
     state.client.set_subscriptions((0, 0));
     tracking::turn_off(state);
     state.authenticated = state.core.shared.password().is_none();
-    // What it says of its library holds on.
+    // The library name and version, which the client has reported, are kept.
     state.client.change_names(|names| names.name.clear());
     state.encoder().simple("RESET");
 }
@@ -152,11 +152,11 @@ fn list(state: &mut State, request: Request<'_>) {
     state.encoder().verbatim(&text);
 }
 
-/// What CLIENT LIST and CLIENT KILL call the kinds of connections.
+/// The types of connections in CLIENT LIST and CLIENT KILL.
 enum Type {
     Normal,
     Subscribed,
-    /// There are none.
+    /// Types of which larder has no connections.
     Other,
 }
 
@@ -227,7 +227,8 @@ fn kill(state: &mut State, request: Request<'_>) {
     state.encoder().count(killed as u64);
 }
 
-/// Ends the connections that `filter` means, this one after its reply; says how many.
+/// Closes the connections that match `filter`, and returns their number. The caller's own connection, if it matches, is
+/// closed after its reply.
 fn end_connections(state: &mut State, filter: &Filter, skips_own: bool) -> usize {
     let clients = &state.core.clients;
     let others = clients.kill(filter, state.client.id);

@@ -1,4 +1,4 @@
-//! A core, as its sessions see it: its part of the tables, its statistics and its spare buffers.
+//! A core as its sessions use it: its part of the tables, its statistics and its spare buffers.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -16,45 +16,45 @@ use crate::hot_keys::Sampler;
 use crate::stats::{CoreStats, Series};
 use crate::tables::Tables;
 
-/// One read from a socket takes at most so many bytes.
+/// Maximum size of one read from a socket.
 pub(super) const READ_BYTES: usize = 64 << 10;
-/// A buffer that grew beyond this is given back to the system when it is empty. Long answers fit: memory that comes and
-/// goes costs more than to fill it.
+/// A larger buffer is freed when it is empty. The limit leaves room for long replies, because allocating memory
+/// repeatedly costs more than filling it.
 const SPARE_BYTES_MAX: usize = 2 << 20;
-/// All that are kept.
+/// Maximum capacity of all spare buffers of a core.
 const SPARES_BYTES_MAX: usize = 8 << 20;
 const FIRST_BYTES: usize = 4 << 10;
-/// What a request may have beside one argument at its limit.
+/// Maximum size of a request besides one argument of maximum size.
 const REQUEST_REST_BYTES: usize = 64 << 20;
 
 pub(super) struct Core {
     pub index: usize,
-    /// Where this node is one of many.
+    /// The other nodes, in a cluster.
     pub nodes: Option<Rc<Nodes>>,
     pub shared: Arc<Shared>,
     pub clients: Arc<Clients>,
     pub stats: Arc<CoreStats>,
     pub limits: Limits,
-    /// Requests may be longer by their own limits than one client may have.
+    /// Whether `limits` follows from the memory limit of one client, because the request limits exceed it.
     is_bounded_by_memory: bool,
     pub output_bytes_max: usize,
-    /// What a socket is read into. Used between two awaits only, so one serves all sessions.
+    /// The buffer for reads from sockets. All sessions share it, because it is never in use across an await.
     pub read_buffer: RefCell<Box<[u8]>>,
     pub sessions: Cell<usize>,
     /// This core's part of the tables.
     pub tables: Rc<Tables>,
-    /// How long answers of the tables have been.
+    /// The lengths of previous replies of the tables.
     pub row_counts: RowCounts,
-    /// Draws keys that are read, if keys are to be warm in the next version.
+    /// Samples the keys that are read, if the next version is to be warmed with them.
     pub hot: Option<Sampler>,
     spares: RefCell<Vec<Vec<u8>>>,
-    /// Capacity of all spares.
+    /// Total capacity of `spares`.
     spare_bytes: Cell<usize>,
     plain: CommandSeries,
     by_store: RefCell<HashMap<Box<[u8]>, Rc<CommandSeries>>>,
 }
 
-/// The series of one store, found once each.
+/// The statistics of one store's commands, each looked up once.
 pub(super) struct CommandSeries {
     store: Option<Box<str>>,
     series: [OnceCell<Arc<Series>>; COMMANDS.len()],
@@ -86,7 +86,7 @@ impl Core {
         let server = &shared.config.server;
         let kept = clients.limits;
         let argument_bytes_max = server.max_argument_bytes.0 as usize;
-        // Several arguments at the limit are not needed by any command; many short ones are.
+        // No command needs several arguments of maximum size, but some need many short ones.
         let request_bytes_max = argument_bytes_max + REQUEST_REST_BYTES;
         let limits = Limits {
             arguments_max: server.max_arguments as usize,
@@ -116,7 +116,7 @@ impl Core {
         }
     }
 
-    /// How long an argument may be, and the setting that says so.
+    /// Returns the maximum length of an argument, and the setting that determines it.
     pub fn argument_bytes_max(&self) -> (usize, &'static str) {
         let max = self.limits.argument_bytes_max;
         match (max as u64) < self.shared.config.server.max_argument_bytes.0 {
@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    /// Whether it is for what one client may have that a request of so many bytes, or more, is refused.
+    /// Returns whether a request of at least this size is rejected because of the memory limit of one client.
     pub fn is_too_long_to_keep(&self, request_bytes: usize) -> bool {
         self.is_bounded_by_memory
             && request_bytes > self.clients.limits.argument()
@@ -133,12 +133,12 @@ impl Core {
                 <= self.shared.config.server.max_argument_bytes.0 + REQUEST_REST_BYTES as u64
     }
 
-    /// The series of a command that concerns no store.
+    /// Returns the statistics of a command that concerns no store.
     pub fn plain_series(&self, command: &Spec) -> &Arc<Series> {
         self.plain.of(&self.stats, command.id)
     }
 
-    /// The series of a store that exists. Call it with no other name: each is kept for ever.
+    /// Returns the statistics of an existing store. Do not call it with other names: the entries are never removed.
     pub fn store_series(&self, store: &str) -> Rc<CommandSeries> {
         if let Some(found) = self.by_store.borrow().get(store.as_bytes()) {
             return found.clone();
@@ -150,13 +150,13 @@ impl Core {
         made
     }
 
-    /// Whether other cores wait for this one.
+    /// Returns whether messages of other cores are queued.
     #[inline]
     pub fn has_messages(&self) -> bool {
         self.shared.tables.has_messages(self.index)
     }
 
-    /// An empty buffer.
+    /// Returns an empty buffer.
     #[inline]
     pub fn take_buffer(&self) -> Vec<u8> {
         let Some(buffer) = self.spares.borrow_mut().pop() else {
@@ -167,7 +167,7 @@ impl Core {
         buffer
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer to the pool, or frees it if it is too large or the pool is full.
     #[inline]
     pub fn give_buffer(&self, mut buffer: Vec<u8>) {
         let bytes = self.spare_bytes.get() + buffer.capacity();

@@ -1,4 +1,4 @@
-//! What is counted and remembered of a command that has been executed.
+//! Statistics and the slow log: records each executed command.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -7,11 +7,11 @@ use larder_protocol::commands::{Command, OwnedCommand, Spec};
 use super::state::State;
 use crate::stats::SlowEntry;
 
-/// What Redis keeps of a slow command.
+/// Limits on the arguments of a slow log entry, as in Redis.
 const SLOW_ARGS_MAX: usize = 32;
 const SLOW_ARG_BYTES_MAX: usize = 128;
 
-/// Counts a command that has been executed.
+/// Records the statistics of an executed command, and adds it to the slow log if it was slow.
 pub(super) fn finish<'a>(
     state: &mut State,
     command: &'static Spec,
@@ -46,7 +46,7 @@ pub(super) fn record_slow<'a>(state: &State, took: Duration, args: impl Iterator
         }
     };
     let mut shown: Vec<Vec<u8>> = args.take(SLOW_ARGS_MAX).map(shorten).collect();
-    // A password is not written down anywhere.
+    // Passwords never appear in the slow log.
     if shown.first().is_some_and(|name| {
         name.eq_ignore_ascii_case(b"AUTH") || name.eq_ignore_ascii_case(b"HELLO")
     }) {
@@ -65,7 +65,7 @@ pub(super) fn record_slow<'a>(state: &State, took: Duration, args: impl Iterator
     });
 }
 
-/// What the slow log shows of a command.
+/// Returns the command with only the arguments that the slow log shows.
 pub(super) fn shortened(command: Command<'_>) -> OwnedCommand {
     let args = command.args().take(SLOW_ARGS_MAX);
     command.with_args(args.map(|arg| &arg[..arg.len().min(SLOW_ARG_BYTES_MAX + 1)]))

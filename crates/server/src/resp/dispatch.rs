@@ -1,5 +1,5 @@
-//! Which function answers a command: by what it is about, and for the connection, the server and stores by its name. And how a request is
-//! refused that is no command, or that comes too early.
+//! Selects the function that executes a command: by its subject first, then by its name for commands on the connection,
+//! the server and stores. Also returns the errors for invalid requests and for commands before authentication.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::error::{Refusal, show};
 
 pub(super) const NOT_AN_INTEGER: &str = "value is not an integer or out of range";
 
-/// Executes one command, by what it is about. `None` means that its reply is complete.
+/// Executes one command. `None` means that its reply is complete.
 pub(super) fn dispatch(
     state: &mut State,
     snapshot: &Snapshot,
@@ -34,7 +34,7 @@ pub(super) fn dispatch(
     Some(Box::new(Pending::new(command, work)))
 }
 
-/// As [`dispatch`]; returns only what is still to be done.
+/// As [`dispatch`], but returns only the remaining work.
 pub(super) fn begin(
     state: &mut State,
     snapshot: &Snapshot,
@@ -61,7 +61,7 @@ pub(super) fn begin(
     }
 }
 
-/// Why a command is not to be executed on a connection as it is.
+/// Returns the error for a command that the connection's state does not permit.
 fn refuse_for_now(state: &State, command: &Spec) -> Option<Refusal> {
     if !state.authenticated && !command.before_password {
         return Some(no_password());
@@ -73,7 +73,7 @@ pub(super) fn no_password() -> Refusal {
     (Code::NoAuth, "Authentication required.".to_owned())
 }
 
-/// Answers a request that is no command.
+/// Returns an error for an invalid request.
 pub(super) fn refuse_invalid(state: &mut State, invalid: Invalid, request: Request<'_>) {
     let refusal = match invalid {
         Invalid::Unknown if !state.authenticated => no_password(),
@@ -101,7 +101,7 @@ pub(super) fn refuse_invalid(state: &mut State, invalid: Invalid, request: Reque
     state.refuse(refusal);
 }
 
-/// Answers what is of no table: reads of stores, and what says something of the connection or the server.
+/// Executes a command that concerns no table: reads of stores, and commands on the connection or the server.
 pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Work> {
     if is_help(command) {
         help(state, command.spec);
@@ -179,13 +179,13 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         Id::StoreVersion => with_store(state, snapshot, request.arg(1), |state, live| {
             state.encoder().count(live.version_id.0);
         }),
-        // Those on keys are answered by `tables` or as reads.
+        // Commands on keys are executed by `tables`, or as reads of stores.
         _ => {}
     }
 }
 
-/// The records of a store's partitions whose first slot this node owns. Of a delta's layers it is not known how many records of a partition they come to: the
-/// owner of the first partition counts all.
+/// Counts the records of the store's partitions whose first slot this node owns. The number of records per partition is
+/// unknown for a delta, so the owner of slot 0 counts all of its records.
 fn own_records(live: &LiveStore, view: &View) -> u64 {
     let manifest = live.version.manifest();
     let owns = |slot: u16| view.lookup.placed(slot).owner == Some(view.me);
@@ -198,7 +198,7 @@ fn own_records(live: &LiveStore, view: &View) -> u64 {
     }
 }
 
-/// Redis's text, and what helps.
+/// Returns Redis's error for an unknown command, or a larder error that names an alternative.
 fn unknown(request: Request<'_>) -> Refusal {
     if let Some(instead) = instead_of(request.arg(0)) {
         let message = format!("unknown command '{}': {instead}", show(request.arg(0)));
@@ -220,7 +220,7 @@ fn unknown(request: Request<'_>) -> Refusal {
     (Code::UnknownCommand, message)
 }
 
-/// Redis's text; `name` is `get` or `client|setname`.
+/// Returns Redis's error for a wrong number of arguments; `name` is `get` or `client|setname`.
 fn arity_refusal(name: &str) -> Refusal {
     let name = name.to_ascii_lowercase();
     let message = format!("wrong number of arguments for '{name}' command");
@@ -257,7 +257,8 @@ fn ping(state: &mut State, command: Command<'_>) {
     }
 }
 
-/// WAIT: a write is answered when all replicas in sync have it, so what was answered before has as many copies as there are such replicas.
+/// WAIT: returns the minimum number of in-sync replicas. A write is acknowledged only once all of them have it, so
+/// every acknowledged write has that many copies.
 fn wait(state: &mut State, request: Request<'_>) {
     let (Some(_), Some(timeout)) = (integer(request.arg(1)), integer(request.arg(2))) else {
         return state.error(Code::BadRequest, NOT_AN_INTEGER);
@@ -304,7 +305,7 @@ fn store_list(state: &mut State, snapshot: &Snapshot) {
     }
 }
 
-/// Answers with `answer`, or why the store cannot be read.
+/// Calls `answer` with the live store, or returns the error for a store that cannot be read.
 fn with_store(
     state: &mut State,
     snapshot: &Snapshot,

@@ -1,4 +1,4 @@
-//! The one driver of commands that wait: what is still to be done for one, while other connections of the core go on.
+//! Completes commands that must wait, while the core serves its other connections.
 //!
 //! ```text
 //!  Pending ─ drive ─► waits ─► Work of another kind, or the same ─► ... ─► answered
@@ -28,19 +28,19 @@ use super::tables::{Merge, RangeJob, SeveralCores, To, header, one_row};
 use crate::clients::Charge;
 use crate::tables::postgres::{WriteJob, WriteReply};
 
-/// A search that takes longer is given up when its client has gone.
+/// Minimum execution time of a search before it is aborted because its client has disconnected.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-/// Where the replies of a connection's commands go.
+/// The destination of the replies to a connection's commands.
 pub(super) trait Replies {
-    /// Whether all replies stay in memory until a command is answered, so that an error can still replace them.
+    /// Whether all replies stay in memory until a command is complete, so that an error can still replace them.
     const STAY: bool = false;
 
     fn state(&mut self) -> &mut State;
 
     fn state_ref(&self) -> &State;
 
-    /// Ready when the client has closed its connection, where that can be seen before something is sent.
+    /// Ready once the client has closed its connection, if that can be detected without sending.
     fn poll_gone(&self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
@@ -48,35 +48,36 @@ pub(super) trait Replies {
     /// Waits until there is room for more replies.
     async fn room(&mut self) -> io::Result<()>;
 
-    /// Sends the replies that are ready: they need not wait for what takes long.
+    /// Sends the replies that are ready, before a long wait.
     async fn flush(&mut self) -> io::Result<()>;
 
-    /// The ticket of the pause in which the commands are executed.
+    /// Returns the ticket of the pause during which the commands are executed.
     fn ticket(&self) -> Option<u64> {
         None
     }
 
-    /// The shared batch of the journal that the commands' writes belong to; see `crate::tables::Tables::in_shared_batch`.
+    /// Returns the journal's shared batch that the commands' writes belong to; see
+    /// `crate::tables::Tables::in_shared_batch`.
     fn shared_batch(&self) -> Option<u64> {
         None
     }
 
-    /// Notes at which moment (see `Tables::moment`) a command is executed.
+    /// Records the moment (see `Tables::moment`) at which a command is executed.
     fn note_moment(&mut self) {}
 }
 
-/// How a command that waited has ended.
+/// The outcome of a command that had to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     Answered,
-    /// By an error: what it needs cannot be had.
+    /// Answered with an error: something that the command needs is unavailable.
     Refused,
 }
 
-/// Does what is still to be done for a command.
+/// Completes a pending command.
 ///
 /// # Errors
-/// Nobody takes the replies.
+/// The destination of the replies is gone.
 pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) -> io::Result<Ended> {
     let mut counted = Charge::executing(&replies.state().client);
     loop {
@@ -158,7 +159,7 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
     }
 }
 
-/// Executes a write in PostgreSQL and answers it.
+/// Executes a write in PostgreSQL and appends its reply.
 async fn write_through(state: &mut State, write: &WriteJob) {
     let shared = state.core.shared.clone();
     let Some(postgres) = &shared.postgres else {
@@ -172,7 +173,7 @@ async fn write_through(state: &mut State, write: &WriteJob) {
     }
 }
 
-/// Reads or removes the rows of a range, some in each turn of the core's loop.
+/// Reads or removes the rows of a range, a limited number per turn of the core's loop.
 async fn advance_range<R: Replies>(
     replies: &mut R,
     range: &mut RangeJob,
@@ -195,7 +196,7 @@ async fn advance_range<R: Replies>(
     }
 }
 
-/// Looks up in stores what is not in memory, or what there was no room for.
+/// Executes the store lookups that need a disk read, or for which the output had no room.
 pub(super) async fn look_up<R: Replies>(replies: &mut R, read: &mut ReadJob) -> io::Result<()> {
     loop {
         match read.advance(replies.state()) {
@@ -209,7 +210,7 @@ pub(super) async fn look_up<R: Replies>(replies: &mut R, read: &mut ReadJob) -> 
                 let state = replies.state();
                 state.core.stats.disk_reads.add(reads.len() as u64);
                 if !R::STAY {
-                    // Replies that are ready need not wait for the disk.
+                    // Replies that are ready are sent before the wait for the disk.
                     read.reply_has_left();
                     replies.flush().await?;
                 }
@@ -222,13 +223,14 @@ pub(super) async fn look_up<R: Replies>(replies: &mut R, read: &mut ReadJob) -> 
     }
 }
 
-/// Waits until the client has closed its connection, for [`LOOK_AFTER`] at least: one that closes its side behind its last request still gets short answers.
+/// Waits for at least [`LOOK_AFTER`] and until the client has closed its connection. A client that closes its sending
+/// side after its last request therefore still receives the replies of short commands.
 async fn gone<R: Replies>(replies: &R) {
     tokio::time::sleep(LOOK_AFTER).await;
     poll_fn(|cx| replies.poll_gone(cx)).await;
 }
 
-/// Answers a command that several cores execute.
+/// Executes a command on several cores and appends the combined reply.
 async fn answer_by_several<R: Replies>(
     replies: &mut R,
     several: &mut SeveralCores,
@@ -239,7 +241,7 @@ async fn answer_by_several<R: Replies>(
         let shared = state.core.shared.clone();
         shared.tables.refresh_figures().await;
         if state.is_of_node && command.spec.id == Id::DbSize {
-            // Rows that moved meanwhile may be counted by two nodes, or by none.
+            // Rows that moved during the count may have been counted by two nodes, or by none.
             let epoch = state.asked_at;
             let ensured = shared.tables.ensure_owners_since(None, epoch).await;
             if let Err(refusal) = ensured {
@@ -303,7 +305,7 @@ async fn answer_by_several<R: Replies>(
             };
             let begun = Merge::begin(&shared.tables, &asked, epoch, None, &client).await;
             let begun = match begun {
-                // Rows have moved to another node since this command was placed.
+                // The rows have moved to another node since this command was routed.
                 Err((Code::TryAgain, _)) if core.nodes.is_some() && !state.is_of_node => {
                     Merge::over_nodes(&core, command.command(), &asked, &client).await
                 }
@@ -327,7 +329,7 @@ async fn answer_by_several<R: Replies>(
                 one_row(&mut replies.state().encoder(), form, &key, &value);
             }
             Ok(None) if merge.left == 0 => return Ok(()),
-            // An answer that is not as long as was said ends the connection.
+            // The number of rows has already been sent, so a shorter reply must close the connection.
             _ => return Err(io::Error::other("a range could not be read to its end")),
         }
         replies.room().await?;

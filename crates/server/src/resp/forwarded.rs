@@ -1,5 +1,5 @@
-//! Requests of a connection that are forwarded to the cores that have their rows: one message to each core, and the replies are put
-//! back in the order of the requests.
+//! Forwards the requests of a connection to the cores that own their rows. Each core receives one message, and the
+//! replies are put back into the order of the requests.
 //!
 //! ```text
 //!  session ─ forward ─► [ reply | hole: core 2 | reply | hole: core 1 ] ─ drain: fills the holes as answers come
@@ -8,12 +8,13 @@
 //!                              core 2: remote ─ dispatch ─ gate ─┘
 //! ```
 //!
-//! 1. Requests of one session to one core are executed in their order. Requests to several cores are executed at the same
-//!    time, unless one reads what joins compute, which reads_outputs on rows of all cores: it waits for writes before it, and
-//!    writes behind it wait for it.
-//! 2. After a crash no write of a session is there without those before it. So where writes of one batch are executed by several
-//!    cores at the same time, they are one shared batch of the journal (see `crate::tables::Tables::end_shared_batch`), which is ended
-//!    as soon as all were executed, and not when the client takes the replies.
+//! 1. Requests of one session to one core are executed in order. Requests to several cores are executed concurrently,
+//!    unless one reads outputs of joins, which depend on rows of all cores. Such a read waits for the preceding writes,
+//!    and later writes wait for it.
+//! 2. After a crash, no write of a session exists without the preceding ones. If several cores write concurrently for
+//!    one batch, these writes therefore form one shared batch of the journal (see
+//!    `crate::tables::Tables::end_shared_batch`). It ends as soon as all of them were executed, and not when the client
+//!    reads the replies.
 
 use std::io;
 
@@ -29,39 +30,39 @@ use super::state::State;
 use crate::catalog::Snapshot;
 use crate::tables::{Execution, Requests, Scope, Tables};
 
-/// What decides whether a request may be executed at the same time as those before it, which other cores execute.
+/// The properties that decide whether a request may be executed concurrently with the forwarded requests before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dependencies {
     pub writes: bool,
-    /// It reads what joins compute.
+    /// The request reads outputs of joins.
     pub reads_outputs: bool,
-    /// Its reply may be long, and then waits for the client.
+    /// The reply may be long, and then waits for the client to read.
     pub is_long: bool,
 }
 
-/// What a batch has for other cores.
+/// The forwarded requests of one batch.
 pub(super) struct Forwarded {
     proto: Proto,
     parts: Vec<Part>,
     is_long: bool,
-    /// The journal's number of what several cores write at the same time, if they do.
+    /// The number of the journal's shared batch, if several cores write concurrently.
     shared_batch: Option<u64>,
     holes: Vec<Hole>,
 }
 
-/// What one core has to do.
+/// The requests for one core.
 struct Part {
     /// The number of its place.
     core: usize,
     batch: Batch,
     writes: bool,
-    /// It reads what joins compute.
+    /// Some request reads outputs of joins.
     reads_outputs: bool,
-    /// Of stores, by name: what its reads began with.
+    /// The store versions from which the reads started, by store name.
     versions: Vec<(String, u64)>,
 }
 
-/// Where in the output's tail a reply of a core belongs.
+/// The position of a forwarded reply in the output's tail.
 pub(super) struct Hole {
     at: usize,
     part: usize,
@@ -80,7 +81,7 @@ impl Forwarded {
         }
     }
 
-    /// Whether a request to `core` must wait for those forwarded before it.
+    /// Returns whether a request to `core` must wait for the replies of the requests forwarded before it.
     pub fn must_be_answered_first(&self, core: usize, needs: Dependencies, proto: Proto) -> bool {
         let others = || self.parts.iter().filter(|part| part.core != core);
         proto != self.proto
@@ -90,12 +91,12 @@ impl Forwarded {
             || (needs.is_long && self.writes())
     }
 
-    /// Whether there are writes among it.
+    /// Returns whether any of the requests writes.
     pub fn writes(&self) -> bool {
         self.parts.iter().any(|part| part.writes)
     }
 
-    /// What a write that is executed here, behind those that were forwarded, is part of.
+    /// Returns the shared batch for a write on this core that follows forwarded writes.
     pub fn shared_batch_with_here(&mut self, tables: &Tables) -> Option<u64> {
         if self.writes() {
             self.shared_batch
@@ -118,8 +119,8 @@ impl Forwarded {
         })
     }
 
-    /// Names the versions of stores that a read to be added has begun with. False if another one of a store is named already, which
-    /// was live before: those reads must be answered first.
+    /// Records the store versions from which a read starts. Returns false if an earlier read started from another
+    /// version of the same store: its reply must arrive first.
     pub fn names_version(
         &mut self,
         core: usize,
@@ -158,16 +159,16 @@ impl Forwarded {
         });
     }
 
-    /// Sends it; returns the replies of each core as they will come, and where they belong. The shared batch is to be ended when all
-    /// have replied.
+    /// Sends the requests. Returns the future replies of each core and their positions. The caller ends the shared
+    /// batch when all cores have replied.
     pub fn send(mut self, state: &State) -> Sent {
         let tables = &state.core.tables;
         let cores = state.core.shared.tables.cores();
         let writes = |part: &&Part| part.writes && part.core < cores;
         match self.parts.iter().filter(writes).count() {
-            // Other nodes have journals of their own.
+            // Other nodes have their own journals.
             0 => {}
-            // What was written here before is logged before.
+            // This core's earlier writes must precede the forwarded ones in the log.
             1 if self.shared_batch.is_none() => tables.commit(),
             _ => {
                 self.shared_batch
@@ -175,7 +176,7 @@ impl Forwarded {
             }
         }
         let writes = self.writes();
-        // What this core's writes mean to others comes before what reads them.
+        // Exchange messages of this core's writes must precede requests that read them.
         tables.send_exchange();
         let send = |part: Part| {
             if state.core.nodes.is_some() {
@@ -208,7 +209,7 @@ impl Forwarded {
     }
 }
 
-/// What was forwarded, on its way.
+/// The forwarded requests while their replies are pending.
 pub(super) struct Sent {
     pub incoming: Vec<Incoming>,
     pub holes: Vec<Hole>,
@@ -217,7 +218,7 @@ pub(super) struct Sent {
 }
 
 impl<S: Stream> Session<S> {
-    /// Sends what the batch has for other cores, and puts their replies where they belong.
+    /// Sends the forwarded requests of the batch, and puts their replies into place.
     pub(super) async fn drain(&mut self) -> io::Result<()> {
         let Some(forwarded) = self.state.forwarded.take() else {
             return Ok(());
@@ -243,7 +244,7 @@ impl<S: Stream> Session<S> {
             let begin = tail.len();
             let gone = || io::Error::other("a core does not answer");
             let incoming = &mut incoming[hole.part];
-            // The bytes of an answer that is not kept.
+            // Length of a discarded reply so far; 0 while the reply is kept.
             let mut too_long = 0;
             loop {
                 let tail = &mut self.state.output.tail;
@@ -251,7 +252,7 @@ impl<S: Stream> Session<S> {
                 let ended = incoming.next(out).await.ok_or_else(gone)?;
                 too_long += dropped.len();
                 dropped.clear();
-                // Writes are not to wait for their client to take replies. So nothing of this one was sent yet.
+                // Writes must not wait for the client to read replies, so nothing of this reply has been sent yet.
                 let tail = &mut self.state.output.tail;
                 if writes && tail.len() > limits.most() {
                     too_long = tail.len() - begin;

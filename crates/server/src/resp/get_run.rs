@@ -1,4 +1,4 @@
-//! Consecutive GETs of stores, answered together.
+//! Batches consecutive GETs of a store.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::reads::{get_run, is_hooked, keys_at_a_time, record};
 use super::state::State;
 use crate::catalog::{LiveStore, Snapshot};
 
-/// GETs that are answered together.
+/// Maximum number of GETs in a batch.
 const RUN_MAX: usize = 32;
 
-/// Consecutive GETs of one store that is in memory, gathered so that their lookups overlap.
+/// Consecutive GETs of one in-memory store, batched so that their lookups overlap.
 pub(super) struct GetRun<'s, 'i> {
     live: Option<&'s Arc<LiveStore>>,
     /// The store's name and the colon.
@@ -42,8 +42,8 @@ impl<'s, 'i> GetRun<'s, 'i> {
         self.len == self.len_max
     }
 
-    /// Adds a key, if it belongs to the run's store or begins a run. The run must not be full. In a cluster its partition may be on
-    /// another node.
+    /// Adds a key if it belongs to the batch's store, or if it starts a batch. Returns false otherwise. The batch must
+    /// not be full. In a cluster, the key's partition may be on another node.
     #[inline]
     pub fn take(
         &mut self,
@@ -86,7 +86,7 @@ impl<'s, 'i> GetRun<'s, 'i> {
         true
     }
 
-    /// Answers what has been gathered.
+    /// Executes the batch and appends the replies.
     #[inline]
     pub fn answer(&mut self, state: &mut State, clock: &mut Instant) {
         let Some(live) = self.live else { return };

@@ -1,4 +1,4 @@
-//! AUTH and HELLO: what a connection says of itself. A client may do so before the server serves, too (`loading`).
+//! AUTH and HELLO, which a client may also send before the server is ready (`loading`).
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
@@ -12,7 +12,7 @@ use crate::error::{Error, Refusal};
 const NO_PASSWORD: &str = "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 const WRONG_PASSWORD: &str = "invalid username-password pair or user is disabled.";
 
-/// What a connection has said of itself.
+/// The result of a connection's AUTH and HELLO commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub authenticated: bool,
@@ -20,7 +20,7 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// That of a new connection.
+    /// Returns the state of a new connection.
     pub fn new(shared: &Shared) -> Greeting {
         Greeting {
             authenticated: shared.password().is_none(),
@@ -29,7 +29,7 @@ impl Greeting {
     }
 }
 
-/// Whether a request gives a password, and its client has to wait until it is looked at.
+/// Returns whether a request contains a password whose check is delayed by the rate limit.
 pub(super) fn must_wait(shared: &Shared, client: &Client, request: Request<'_>) -> bool {
     let name = request.arg(0);
     let gives_password = name.eq_ignore_ascii_case(b"AUTH")
@@ -39,10 +39,10 @@ pub(super) fn must_wait(shared: &Shared, client: &Client, request: Request<'_>) 
         && !shared.guesses.wait(client.addr.ip()).is_zero()
 }
 
-/// Checks the password that AUTH gives.
+/// Checks the password of AUTH.
 ///
 /// # Errors
-/// What the client is answered.
+/// The error to return to the client.
 pub(super) fn auth(shared: &Shared, client: &Client, request: Request<'_>) -> Result<(), Refusal> {
     match request.len() {
         2 if shared.password().is_none() => Err((Code::BadRequest, NO_PASSWORD.to_owned())),
@@ -52,7 +52,7 @@ pub(super) fn auth(shared: &Shared, client: &Client, request: Request<'_>) -> Re
     }
 }
 
-/// As in Redis, the user `default` needs no password when none is configured.
+/// Checks a user name and password. As in Redis, the user `default` needs no password if none is configured.
 fn log_in(shared: &Shared, client: &Client, user: &[u8], password: &[u8]) -> Result<(), Refusal> {
     let expected = shared.password();
     let is_right = user == b"default" && (expected.is_none() || expected.is(password));
@@ -63,10 +63,10 @@ fn log_in(shared: &Shared, client: &Client, user: &[u8], password: &[u8]) -> Res
     }
 }
 
-/// Does what HELLO says, apart from answering it.
+/// Executes HELLO, except for its reply.
 ///
 /// # Errors
-/// What the client is answered. The password counts if it was right.
+/// The error to return to the client. A correct password takes effect even then.
 pub(super) fn hello(
     shared: &Shared,
     client: &Client,
@@ -117,7 +117,7 @@ pub(super) fn hello(
     Ok(())
 }
 
-/// Writes HELLO's answer in the protocol that was chosen.
+/// Writes the reply of HELLO in the chosen protocol version.
 pub(super) fn answer_hello(encoder: &mut Encoder<'_>, id: u64, mode: &str) {
     encoder.map(7);
     for (key, value) in [("server", "redis"), ("version", describe::REDIS_VERSION)] {
@@ -136,10 +136,10 @@ pub(super) fn answer_hello(encoder: &mut Encoder<'_>, id: u64, mode: &str) {
     describe::put_modules(encoder);
 }
 
-/// Names a connection.
+/// Sets the name of a connection.
 ///
 /// # Errors
-/// What the client is answered.
+/// The error to return to the client.
 pub(super) fn set_name(client: &Client, name: &[u8]) -> Result<(), Refusal> {
     match printable(name) {
         Some(name) => {
@@ -153,7 +153,7 @@ pub(super) fn set_name(client: &Client, name: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// What may stand in a line of CLIENT LIST.
+/// Returns the name as text if it may appear in a line of CLIENT LIST.
 pub(super) fn printable(name: &[u8]) -> Option<String> {
     const NAME_BYTES_MAX: usize = 1024;
     let ok = name.len() <= NAME_BYTES_MAX && name.iter().all(u8::is_ascii_graphic);

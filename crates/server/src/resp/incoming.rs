@@ -1,6 +1,6 @@
-//! Replies of another core, of this node or another, as they come in, to requests that this one sent it for a connection.
+//! Replies of another core, on this node or another, to requests that this core forwarded for a connection.
 //!
-//! A long reply comes in pieces, each sent when the core of the connection has taken those before.
+//! A long reply arrives in pieces. Each is sent once the receiving core has consumed the previous ones.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use super::nodes::{Routed, Wanted};
 use crate::clients::{Client, Limits};
 use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests, Scope};
 
-/// Pieces of replies that wait to be taken.
+/// Maximum number of pieces queued for the receiving core.
 pub(super) const PIECES_MAX: usize = 4;
 
 /// The replies of one core, in the order of the requests.
@@ -33,16 +33,16 @@ pub(super) struct Incoming {
 }
 
 enum Source {
-    /// A core of this node, whatever its rows.
+    /// A core of this node, whichever rows it owns.
     Core(mpsc::Receiver<ReplyPiece>),
-    /// In a cluster, whoever owns the keys.
+    /// In a cluster, the owner of the keys.
     Owner(Box<Routed>),
 }
 
 impl Incoming {
-    /// Asks whoever owns the keys, in a cluster. `place`: where they are known to be.
+    /// In a cluster, forwards requests to the owner of their keys. `place` is the owner, if it is already known.
     pub fn routed(core: &Rc<Core>, place: Option<u16>, wanted: Wanted) -> Incoming {
-        // What was written here before is logged before.
+        // This core's earlier writes must precede the forwarded ones in the log.
         core.tables.commit();
         let routed = Routed::ask(core, place, wanted);
         Incoming::new(core, Source::Owner(Box::new(routed)))
@@ -61,13 +61,13 @@ impl Incoming {
         }
     }
 
-    /// What comes later is not waited for.
+    /// Sets the deadline: replies that arrive later are not waited for.
     pub fn until(mut self, until: Option<Instant>) -> Incoming {
         self.until = until;
         self
     }
 
-    /// Why nothing of it was executed, if that is so.
+    /// Returns the reason if none of the requests was executed.
     pub fn not_done(&self) -> Option<&str> {
         match &self.source {
             Source::Core(_) => None,
@@ -75,7 +75,7 @@ impl Incoming {
         }
     }
 
-    /// Asks a core of this node. `epoch`: of the map that its part is to be of, in a cluster.
+    /// Sends requests to a core of this node. In a cluster, `epoch` is that of the map by which they were divided.
     #[allow(clippy::too_many_arguments, reason = "one call")]
     pub fn ask(
         core: &Core,
@@ -102,7 +102,7 @@ impl Incoming {
             versions: Vec::new(),
             pieces,
         };
-        // What was written here before is logged before.
+        // This core's earlier writes must precede the forwarded ones in the log.
         core.tables.commit();
         Incoming::of(core, to, requests, receiver)
     }
@@ -117,7 +117,8 @@ impl Incoming {
         Incoming::new(core, Source::Core(receiver))
     }
 
-    /// Appends the next piece of a reply; says whether the reply ended with it. `None`: the core is gone.
+    /// Appends the next piece of a reply to `out`, and returns whether it completes the reply. `None` if the core has
+    /// stopped.
     pub async fn next(&mut self, out: &mut Vec<u8>) -> Option<bool> {
         loop {
             if let Some(end) = self.ends.pop_front() {
@@ -144,19 +145,19 @@ impl Incoming {
         }
     }
 
-    /// When all so far was executed, if at one moment (see `Tables::moment`).
+    /// Returns the moment (see `Tables::moment`) at which all replies so far were executed, if it is the same for all.
     pub fn moment(&self) -> Option<(u64, u64)> {
         let first = self.moments.first().copied().flatten()?;
         let is_one = self.moments.iter().all(|moment| *moment == Some(first));
         is_one.then_some(first)
     }
 
-    /// What the part of a transaction changed, once its last reply was taken.
+    /// Takes the changes made by a core's part of a transaction. Call it after the last reply.
     pub fn take_changes(&mut self) -> Vec<LogEntry> {
         std::mem::take(&mut self.changes)
     }
 
-    /// The next reply, whole.
+    /// Returns the next complete reply. A reply that exceeds the client's limit is replaced by an error.
     pub async fn reply(&mut self) -> Option<Vec<u8>> {
         let mut reply = Vec::new();
         let mut is_too_long = false;

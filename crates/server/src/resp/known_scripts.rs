@@ -1,6 +1,8 @@
-//! The Lua scripts that EVAL, EVALSHA and SCRIPT know. Each is executed by a function of its own ([`super::tables`]), and no Lua is.
+//! The Lua scripts that EVAL, EVALSHA and SCRIPT accept. Each is implemented by a function of [`super::tables`]; there
+//! is no Lua interpreter.
 //!
-//! A script is known by its exact text, and so by its SHA-1. The libraries have kept the texts of these scripts over all of their releases.
+//! A script is identified by its exact text, and therefore by its SHA-1. The libraries have not changed these texts in
+//! any of their releases.
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
@@ -23,12 +25,12 @@ struct Known {
     /// In lower case.
     sha1: &'static str,
     text: &'static str,
-    /// How many arguments it takes behind its key; further ones are passed over.
+    /// Minimum number of arguments after the key; further ones are ignored.
     args_min: usize,
 }
 
 const KNOWN: [Known; 6] = [
-    // redis-py's Lock, which django-redis uses, too.
+    // redis-py's Lock, which django-redis also uses.
     Known {
         script: Script::LockRelease,
         sha1: "c3f8721cbb97f72bc19e972846bd7aaf91901658",
@@ -87,15 +89,15 @@ fn by_sha1(sha1: &[u8]) -> Option<&'static Known> {
 pub(super) struct Call<'a> {
     pub script: Script,
     pub key: &'a [u8],
-    /// At least as many as the script takes.
+    /// At least `args_min` arguments.
     pub args: Vec<&'a [u8]>,
 }
 
 impl<'a> Call<'a> {
-    /// Of EVAL, or EVALSHA if `by_hash`.
+    /// Parses EVAL, or EVALSHA if `by_hash` is set.
     ///
     /// # Errors
-    /// The script is not known, or is called with other keys or arguments.
+    /// The script is unknown, or the number of keys or arguments does not fit it.
     pub fn parse(request: Request<'a>, by_hash: bool) -> Result<Call<'a>, Refusal> {
         let bad = |message: String| (Code::BadRequest, message);
         let keys = larder_types::integer(request.arg(2))
@@ -126,7 +128,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// SCRIPT LOAD, EXISTS and FLUSH. The known scripts are always loaded.
+/// Executes SCRIPT LOAD, EXISTS and FLUSH. The known scripts are always loaded.
 pub(super) fn script(state: &mut State, request: Request<'_>) {
     match request.arg(1).to_ascii_uppercase().as_slice() {
         b"LOAD" => match by_text(request.arg(2)) {
@@ -140,7 +142,7 @@ pub(super) fn script(state: &mut State, request: Request<'_>) {
                 encoder.integer(i64::from(by_sha1(sha1).is_some()));
             }
         }
-        // FLUSH: there is nothing to forget.
+        // FLUSH is a no-op: the known scripts cannot be unloaded.
         _ => match request.get(2).map(<[u8]>::to_ascii_uppercase).as_deref() {
             None | Some(b"ASYNC" | b"SYNC") => state.encoder().ok(),
             Some(_) => {

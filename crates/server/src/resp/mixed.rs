@@ -1,13 +1,14 @@
-//! MGET, EXISTS and TOUCH of keys of stores and keys of tables, or of nothing, in one request.
+//! MGET, EXISTS and TOUCH whose keys are in both stores and tables.
 //!
 //! ```text
 //!  MGET s:1 t|2 nosuch:3 ─► rows: MGET t|2 nosuch:3, where the tables are ─► stores: s:1, of one snapshot ─► reply, in order
 //! ```
 //!
-//! In a transaction the stores are read before it (see `tables::stores`), and their part is put to that of the rows.
+//! In a transaction, the stores are read before it is executed (see `tables::stores`), and the two replies are
+//! combined.
 //!
-//! The rows come first and are of one moment, as they are without the stores. A store's keys are all of one version, that which
-//! was live when the request came.
+//! The rows are read first and at one moment, as without the stores. All keys of one store are read from one version:
+//! the one that was live when the request arrived.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(super) struct MixedJob {
     snapshot: Arc<Snapshot>,
 }
 
-/// What a mixed request asks of stores, and where among its keys they are.
+/// A mixed request, split into its keys of tables and its keys of stores.
 pub(super) struct Split {
     pub rows: OwnedCommand,
     pub stores: OwnedCommand,
@@ -40,7 +41,7 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// Two commands of a mixed one.
+    /// Splits a mixed command into two.
     pub fn of(snapshot: &Snapshot, command: Command<'_>) -> Split {
         let (mut rows, mut stores) = (vec![command.arg(0)], vec![command.arg(0)]);
         let mut is_row = Vec::with_capacity(command.len());
@@ -59,7 +60,7 @@ impl Split {
         }
     }
 
-    /// One reply of two; an error of either instead.
+    /// Combines two replies into one. If either is an error, returns that error.
     pub fn join(&self, rows: &[u8], stores: &[u8]) -> Option<Vec<u8>> {
         if let Some(error) = [rows, stores]
             .into_iter()
@@ -83,7 +84,7 @@ impl Split {
     }
 }
 
-/// What both versions of the protocol spell alike.
+/// Encodes replies that are the same in both versions of the protocol.
 fn encoded(write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
     let (mut out, proto) = (Vec::new(), Proto::Resp2);
     write(&mut Encoder {
@@ -100,7 +101,7 @@ impl MixedJob {
         }
     }
 
-    /// Reads the rows; what then answers all. `None`: it was refused.
+    /// Reads the rows, and returns the job that completes the reply. `None` if an error was returned.
     pub async fn run(&self, state: &mut State, command: Command<'_>) -> Option<Work> {
         tracking::note_record_reads(state, &self.snapshot, command);
         match self.with_rows(state, command).await {
@@ -123,7 +124,7 @@ impl MixedJob {
             is_row.push(is_of_table(&self.snapshot, key));
             match is_row.last() {
                 Some(true) => rows.push(key),
-                // A store that cannot be read refuses before anything else is read.
+                // The error for an unreadable store is returned before anything is read.
                 _ => drop(resolve(&self.snapshot, key)?),
             }
         }
@@ -161,7 +162,7 @@ impl MixedJob {
     }
 }
 
-/// What the command answers for the rows alone.
+/// Returns the command's reply for the rows alone.
 async fn read_rows(state: &mut State, rows: OwnedCommand) -> Result<Vec<u8>, Refusal> {
     let core = state.core.clone();
     if core.tables.shard().is_none() {

@@ -1,4 +1,4 @@
-//! The Redis protocol: sockets, sessions and the commands.
+//! The Redis protocol: sockets, sessions and commands.
 //!
 //! ```text
 //!  listener (one per core, SO_REUSEPORT)
@@ -7,33 +7,33 @@
 //!                                               └─ place ─► other cores: forwarded, remote
 //! ```
 //!
-//! Each core has a thread with a runtime of its own; a connection stays on the core that accepted it
-//! and shares nothing with others but the catalog's pointer.
+//! Each core has a thread with its own runtime. A connection stays on the core that accepted it. The only thing it
+//! shares with other cores is the catalog's pointer.
 //!
-//! Read first `session` (the life of a connection), `execute` (what it has sent) and `state` (what a command may see and
-//! change), then `dispatch` (which function answers). What cannot be answered at once is a `pending` command, whatever
-//! it waits for, and `drive` does what is left of it. Rooms, by what they hold:
+//! Start with `session` (the life of a connection), `execute` (the requests it has received) and `state` (what a
+//! command may read and change), then `dispatch` (the function that executes a command). A command that must wait
+//! becomes a `pending` command, which `drive` completes. The modules by area:
 //!
-//! | room | files |
+//! | area | modules |
 //! |---|---|
-//! | a connection | `session`, `execute`, `subject` (what a command is about), `state`, `output`, `count` (statistics and slow log), `stray_http`, `stray_tls`, `secured` (with TLS), `loading` (before the server serves) |
-//! | commands of the connection and the server | `dispatch`, `connection`, `greeting` (AUTH and HELLO), `describe` |
-//! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
+//! | a connection | `session`, `execute`, `subject` (the kind of keys of a command), `state`, `output`, `count` (statistics and slow log), `stray_http`, `stray_tls`, `secured` (TLS), `loading` (before the server is ready) |
+//! | commands on the connection and the server | `dispatch`, `connection`, `greeting` (AUTH and HELLO), `describe` |
+//! | reads of stores | `reads`, `get_run` (batched GETs), `scan`, `mixed` (combined with rows of tables) |
 //! | tables and joins | `tables` |
 //! | hashes and documents | `objects` |
 //! | spaces | `spaces` |
-//! | several cores | `place` (who executes), `forwarded`, `incoming` (their replies), `replies` (read again), `remote` (executed there) |
-//! | other nodes of a cluster | `nodes` (what is asked of them, and what they ask) |
-//! | what all share | `core`, `listen`; what is known of the clients is in `crate::clients` |
+//! | several cores | `place` (chooses the core), `forwarded`, `incoming` (replies of other cores), `replies` (decodes them), `remote` (executes requests of other cores) |
+//! | other nodes of a cluster | `nodes` (requests to and from them) |
+//! | shared by all | `core`, `listen`; data about clients is in `crate::clients` |
 //!
 //! Invariants:
-//! 1. Replies leave in the order of their requests, also when a read waits for the disk.
-//! 2. A request is answered from one snapshot of the catalog: never from a mix of versions.
-//! 3. A connection that does not take its replies is not read from, beyond `server.output_buffer_bytes`.
-//! 4. A silent connection holds no buffer.
-//! 5. What is kept for one client, and for all together, is bounded: see `crate::clients`.
-//! 6. A request is understood once, in `execute`. What waits, is queued or crosses to another core is that command
-//!    (`larder_protocol::commands::OwnedCommand` or `Batch`), never its bytes.
+//! 1. Replies are sent in the order of their requests, even if a read waits for the disk.
+//! 2. A request is answered from one snapshot of the catalog, never from a mix of versions.
+//! 3. The server stops reading from a connection whose unread replies exceed `server.output_buffer_bytes`.
+//! 4. An idle connection holds no buffer.
+//! 5. The memory of one client, and of all clients together, is bounded: see `crate::clients`.
+//! 6. A request is decoded once, in `execute`. A request that waits, is queued or is sent to another core is kept as a
+//!    command (`larder_protocol::commands::OwnedCommand` or `Batch`), never as bytes.
 
 mod cluster;
 mod connection;

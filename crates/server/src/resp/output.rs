@@ -1,13 +1,15 @@
-//! What a connection has yet to send: gathered small replies, and large values in between.
+//! The pending output of a connection: buffered small replies, interleaved with large values.
 //!
 //! Invariants:
-//! 1. Bytes leave in the order in which they were appended.
-//! 2. Values of [`LARGE_VALUE_BYTES`] and more are not copied into the buffer, unless it waits for other cores' replies.
-//! 3. A connection with nothing to send holds no buffer.
-//! 4. The bytes behind such a value leave only after it was found intact when it had been sent: a client that has the whole
-//!    of a reply has the value as it was checked. Otherwise the connection ends.
-//! 5. What has gathered is not copied to make room for more: a long buffer is left as it is, and another goes on.
-//! 6. What was sent is not kept: at most as much as is yet to be sent, and a buffer's worth.
+//! 1. Bytes are sent in the order in which they were appended.
+//! 2. A value of at least [`LARGE_VALUE_BYTES`] is not copied into the buffer, unless the buffer has holes for replies
+//!    of other cores.
+//! 3. A connection without pending output holds no buffer.
+//! 4. The bytes after a large value are sent only once the value, already sent, has been found intact. A client that
+//!    receives a complete reply therefore has the value as it was verified. If the value is damaged, the connection is
+//!    closed.
+//! 5. Buffered bytes are not copied to grow a buffer: a long buffer is set aside, and a new one is started.
+//! 6. Sent bytes are released: the memory held is at most that of the unsent bytes plus one buffer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -19,26 +21,26 @@ use tokio::io::AsyncWrite;
 
 use crate::pinned_value::PinnedValue;
 
-/// From this size on, a value is sent from where it lies.
+/// Values of at least this size are sent from the mapped file instead of being copied.
 pub(super) const LARGE_VALUE_BYTES: usize = 64 << 10;
-/// From this size on, a buffer is left as it is.
+/// A buffer of at least this size is set aside instead of being grown.
 pub(super) const LONG_BYTES: usize = 64 << 10;
-/// The most that one system call is given, so that one connection does not hold up its core.
+/// Maximum size of one write system call, so that one connection does not delay the others of its core.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 const WRITE_PIECES_MAX: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Output {
-    /// Before `tail`, oldest first.
+    /// Output before `tail`, oldest first.
     pieces: VecDeque<Piece>,
     pub tail: Vec<u8>,
-    /// Bytes of the first piece, or of the tail if there is none, that have been sent.
+    /// Number of bytes already sent of the first piece, or of `tail` if there are no pieces.
     sent: usize,
     /// Bytes in `pieces`.
     pieces_len: usize,
-    /// Replies of other cores are to be put into the tail: it must stay whole.
+    /// `tail` has holes that replies of other cores will fill, so it must stay contiguous.
     pub has_holes: bool,
-    /// Buffers that were sent, to be used again.
+    /// Buffers that have been sent, for reuse.
     pub spent: Vec<Vec<u8>>,
 }
 
@@ -67,7 +69,7 @@ impl Piece {
     }
 }
 
-/// How much had been appended at some moment, to go back to.
+/// A position in the output, for [`Output::rewind`].
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     pieces: usize,
@@ -93,7 +95,7 @@ impl Output {
         }
     }
 
-    /// Appends a bulk string: a copy if it is small, else the value itself.
+    /// Appends a bulk string. A small value is copied; a large one is appended as a reference to its file.
     pub fn pinned(&mut self, proto: Proto, value: PinnedValue) {
         if value.len() < LARGE_VALUE_BYTES || self.has_holes {
             self.encoder(proto).bulk(&value);
@@ -107,13 +109,13 @@ impl Output {
         self.tail.extend_from_slice(b"\r\n");
     }
 
-    /// Whether what has gathered is so much that another buffer should go on. Not while there are holes.
+    /// Returns whether the tail is long enough to be set aside. False while it has holes.
     #[inline]
     pub fn is_long(&self) -> bool {
         self.tail.len() >= LONG_BYTES && !self.has_holes
     }
 
-    /// Goes on with the empty buffer `next`.
+    /// Sets the tail aside and continues with the empty buffer `next`.
     pub fn turn_over(&mut self, next: Vec<u8>) {
         debug_assert!(!self.has_holes);
         let before = std::mem::replace(&mut self.tail, next);
@@ -121,7 +123,7 @@ impl Output {
         self.pieces.push_back(Piece::Bytes(before));
     }
 
-    /// What it keeps in memory: values that are read where a version's file is mapped take none.
+    /// Returns the memory held. Values in a mapped file of a version count as zero.
     pub fn memory_bytes(&self) -> usize {
         if self.pieces.is_empty() {
             return self.tail.len();
@@ -140,7 +142,7 @@ impl Output {
         }
     }
 
-    /// Takes back what was appended since `mark`. Nothing may have been sent in between.
+    /// Discards everything appended since `mark`. Nothing may have been sent in between.
     pub fn rewind(&mut self, mark: Mark) {
         if self.pieces.len() > mark.pieces {
             let dropped: Vec<Piece> = self.pieces.drain(mark.pieces..).collect();
@@ -155,7 +157,7 @@ impl Output {
         self.tail.truncate(mark.tail);
     }
 
-    /// Sends until all is sent or the socket takes no more. Returns the bytes sent in this call.
+    /// Sends until the output is empty or the socket is full. Returns the number of bytes sent by this call.
     pub fn poll_send(
         &mut self,
         stream: &mut (impl AsyncWrite + Unpin),
@@ -167,7 +169,7 @@ impl Output {
         } else {
             let mut slices = [IoSlice::new(&[]); WRITE_PIECES_MAX];
             let (mut count, mut room, mut skip) = (0, WRITE_BYTES_MAX, self.sent);
-            // Up to the first value, and not what is behind it.
+            // Up to and including the first value: the bytes after it must wait (invariant 4).
             let value = self.pieces.iter().position(Piece::is_value);
             let end = value.map_or(self.pieces.len(), |value| value + 1);
             let tail = value.is_none().then_some(&self.tail[..]);
@@ -213,7 +215,7 @@ impl Output {
             self.tail.clear();
             self.sent = 0;
         } else if self.sent >= LONG_BYTES.max(self.tail.len() / 2) && !self.has_holes {
-            // Who reads while more is appended never empties it: what was sent is not kept.
+            // A client that reads while more is appended never empties the buffer, so the sent prefix is released here.
             self.tail.drain(..self.sent);
             self.sent = 0;
         }

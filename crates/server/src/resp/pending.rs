@@ -1,6 +1,6 @@
-//! Commands that could not be answered at once: what is kept of each, whatever it waits for.
+//! Commands that must wait, and the state kept for each of them.
 //!
-//! The kinds differ in what is still to be done for them, their [`Work`], which `drive` does.
+//! They differ in their remaining [`Work`], which `drive` performs.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -15,38 +15,38 @@ use super::state::State;
 use super::tables::{DefineJob, RangeJob, Retry, SeveralCores, StoresJob, SubscribeJob, WatchJob};
 use crate::tables::postgres::WriteJob;
 
-/// A command that waits.
+/// A command that must wait.
 pub(super) struct Pending {
-    /// The whole of it if it is needed once more (see [`Work::needs_command`]), else what the slow log shows.
+    /// The complete command if it is needed again (see [`Work::needs_command`]), else the part that the slow log shows.
     pub command: Rc<OwnedCommand>,
     pub started: Instant,
     pub work: Work,
 }
 
-/// What is still to be done for a command.
+/// The remaining work of a command.
 pub(super) enum Work {
     /// Lookups in stores.
     Read(ReadJob),
-    /// It reads stores and tables.
+    /// Reads of stores and tables.
     Mixed(MixedJob),
     Scan(ScanJob),
-    /// A range of rows is read or removed, some of them in each turn.
+    /// A range of rows is read or removed, a part of it per turn.
     Range(RangeJob),
     /// A join is dropped.
     Define(DefineJob),
-    /// It needs what is not here yet, and is executed again.
+    /// Data that the command needs is missing; it is executed again once the data has arrived.
     Retry(Retry),
-    /// Several cores execute it.
+    /// Several cores execute the command.
     SeveralCores(SeveralCores),
     /// A write to PostgreSQL.
     Write(WriteJob),
-    /// A transaction's reads of stores.
+    /// The reads of stores in a transaction.
     Stores(StoresJob),
     Watch(WatchJob),
     Subscribe(SubscribeJob),
-    /// It gives a password, which is looked at when its turn has come.
+    /// A password, checked after a delay by the rate limit.
     Password,
-    /// Nothing but to wait until the journal's disk has caught up, after the command.
+    /// The command was executed; only the journal's back-pressure is waited for.
     Room,
 }
 
@@ -62,7 +62,7 @@ impl Work {
         )
     }
 
-    /// What it keeps of other commands.
+    /// Returns the memory held for further commands.
     fn memory_bytes(&self) -> usize {
         match self {
             Work::Retry(retry) => retry.memory_bytes(),
@@ -85,12 +85,12 @@ impl Pending {
         }
     }
 
-    /// What it keeps of requests.
+    /// Returns the memory held for requests.
     pub fn memory_bytes(&self) -> usize {
         self.command.memory_bytes() + self.work.memory_bytes()
     }
 
-    /// Counts the command, which has been executed.
+    /// Records the statistics of the executed command.
     pub fn finish(mut self, state: &mut State) {
         let command = self.command.command();
         finish(state, command.spec, &mut self.started, command.args());

@@ -1,7 +1,8 @@
-//! Where a request of a session is executed: here, on another core to which it is forwarded, or on several.
+//! Chooses where a session's request is executed: on this core, on another core or node to which it is forwarded, or on
+//! several.
 //!
-//! In a cluster another core may be one of another node, whose connection is another: what this core has written must be told to all
-//! before what reads outputs is forwarded there.
+//! In a cluster, the target may be a core of another node, which has a separate connection. Before a request that reads
+//! outputs is forwarded there, this core's writes must have been sent to all subscribers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,15 +27,15 @@ use crate::catalog::{LiveStore, Snapshot};
 use crate::cluster::{View, core_of};
 use crate::error::Refusal;
 
-/// What becomes of a request where there are several cores.
+/// The result of placing a request.
 pub(super) enum Placed {
     Here,
-    /// It was forwarded to another core.
+    /// The request was forwarded to another core.
     Forwarded,
-    /// Several cores execute it.
+    /// Several cores execute the request.
     Pending(Box<Pending>),
     Waits(Waits),
-    /// Nobody can, and that was answered.
+    /// No node can execute the request, and an error was returned.
     Refused,
 }
 
@@ -45,7 +46,7 @@ pub(super) fn place(
     about: About,
 ) -> Placed {
     if command.id() == Id::Publish && state.forwarded.is_some() && state.transaction.is_none() {
-        // Who receives the message finds what was written before it.
+        // Receivers of the message must be able to read everything written before it.
         return Placed::Waits(Waits::ForwardedReplies);
     }
     let is_exec = command.id() == Id::Exec;
@@ -107,7 +108,8 @@ pub(super) fn place(
         && to != To::Core(tables.index)
         && !state.gate.is_open()
     {
-        // What this connection has written is told to others only when its replicas have it.
+        // This connection's writes are sent to other nodes only once their replicas have them, so a read elsewhere must
+        // wait for that.
         return Placed::Waits(Waits::OwnReplies);
     }
     match to {
@@ -161,8 +163,8 @@ pub(super) fn place(
     }
 }
 
-/// Whether the rows that a command is about have owners by the map, so that those which nobody may touch are on their way from this node to
-/// another one.
+/// Returns whether the map names an owner for all rows of a command. If no core may serve such rows, they are being
+/// moved from this node to another one.
 pub(super) fn is_on_its_way(core: &Core, command: Command<'_>) -> bool {
     let Some(view) = core.tables.view() else {
         return false;
@@ -175,12 +177,12 @@ pub(super) fn is_on_its_way(core: &Core, command: Command<'_>) -> bool {
     }
 }
 
-/// Where a command is executed that is of no transaction and of no connection, in a cluster.
+/// Returns the place that executes a command which belongs to no transaction and no connection, in a cluster.
 pub(super) fn place_of(core: &Core, snapshot: &Snapshot, command: Command<'_>) -> To {
     place_without(core, snapshot, command, &[])
 }
 
-/// As [`place_of`]; records of stores are not looked for on some nodes, which could not be asked.
+/// As [`place_of`], but records of stores are not looked up on the nodes in `avoided`, which could not be reached.
 pub(super) fn place_without(
     core: &Core,
     snapshot: &Snapshot,
@@ -202,8 +204,8 @@ pub(super) fn place_without(
     }
 }
 
-/// The place that answers for a record of a store: this one, if its partition is here, else one of a node that has the slot, the
-/// owner first.
+/// Returns the place that serves a record of a store: this core if the node has its partition, else a core of another
+/// node that has the slot, preferably the owner.
 pub(super) fn record_place(
     core: &Core,
     view: &View,
@@ -213,12 +215,12 @@ pub(super) fn record_place(
 ) -> usize {
     match record(snapshot, key) {
         Some((live, rest)) if !live.version.holds(rest) => holder_place(view, live, key, avoided),
-        // Of a store that cannot be read, that is answered here.
+        // For a store that cannot be read, this core returns the error.
         _ => core.index,
     }
 }
 
-/// A place of another node that should have a record.
+/// Returns a place on another node that should have the record.
 fn holder_place(view: &View, live: &LiveStore, key: &[u8], avoided: &[NodeId]) -> usize {
     let slot = slot_of(key);
     let store = view.map.stores().get(&live.name);
@@ -271,7 +273,7 @@ fn records_place(
     To::Core(first)
 }
 
-/// Whether this node may answer a connection for a record of a store, if it has it.
+/// Returns whether this node may serve a connection's read of a record, provided that it has the record.
 pub(super) fn may_answer_record(state: &State, key: &[u8]) -> bool {
     if state.reads_replicas || !redirects(&state.core) {
         return true;
@@ -283,7 +285,7 @@ pub(super) fn may_answer_record(state: &State, key: &[u8]) -> bool {
         .is_some_and(|view| owns(&view, key))
 }
 
-/// Whether this node owns a store's slot.
+/// Returns whether this node owns the slot of a store's key.
 fn owns(view: &View, key: &[u8]) -> bool {
     view.lookup.placed(slot_of(key)).owner == Some(view.me)
 }
@@ -292,7 +294,8 @@ fn redirects(core: &Core) -> bool {
     core.shared.tables.is_redirecting
 }
 
-/// The view by which this node answers for its own slots alone what every node is asked by a client of Redis Cluster: SCAN, KEYS and DBSIZE.
+/// Returns the view if this node must report only its own slots. With redirection, clients of Redis Cluster send SCAN,
+/// KEYS and DBSIZE to every node and add up the replies.
 pub(super) fn own_slots_only(state: &State) -> Option<Arc<View>> {
     let core = &state.core;
     core.tables
@@ -300,8 +303,9 @@ pub(super) fn own_slots_only(state: &State) -> Option<Arc<View>> {
         .filter(|_| redirects(core) && !state.is_of_node)
 }
 
-/// With `cluster.routing = "redirect"`: where a client finds the node of a place, if all keys have the slot that it takes them to have.
-/// Others are passed on, as nothing it could be told would be right.
+/// With `cluster.routing = "redirect"`, returns the `MOVED` error that names the node of a place, if all keys are in
+/// the slot that the client computes for them. Other commands are forwarded, because no redirection would be correct
+/// for them.
 fn redirected(
     state: &State,
     snapshot: &Snapshot,
@@ -322,7 +326,7 @@ fn redirected(
     }
     let (membership, view) = (core.shared.membership.as_ref()?, core.tables.view()?);
     let member = view.map.member(view.places.get(place as u16)?.node)?;
-    // Only the owner answers whoever was sent there.
+    // Only the owner serves redirected clients.
     if view.lookup.placed(slot).owner != Some(member.id) && !is_of_rows {
         return None;
     }

@@ -1,7 +1,7 @@
-//! Requests of another core's connection, or of another node, executed here.
+//! Executes requests that another core, or another node, has forwarded to this core.
 //!
-//! An answer leaves when its gate is open, as a reply leaves its session. See `forwarded` for what may be executed at
-//! the same time.
+//! Replies are sent when their gate opens, as in a session. See `forwarded` for the requests that may be executed
+//! concurrently.
 
 use std::future::poll_fn;
 use std::io;
@@ -37,31 +37,32 @@ use crate::cluster::Answering;
 use crate::error::Error;
 use crate::tables::{Execution, Gate, ReplyPiece, Requests, Scope};
 
-/// A reply longer than this goes out in pieces.
+/// Longer replies are sent in pieces.
 const PIECE_BYTES: usize = 256 << 10;
 const MOVED: &str = "the slot has moved to another node meanwhile; send it again";
-/// How long the map that the asker has is waited for.
+/// Maximum time to wait for a cluster map as new as the sender's.
 const MAP_MAX: Duration = Duration::from_secs(2);
 
-/// Who executes a command that came to this core.
+/// Where a request that arrived at this core is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
     Here,
-    /// Several cores of this node.
+    /// On several cores of this node.
     Several,
-    /// Nobody here.
+    /// Not on this node, or not on the core to which it was sent.
     Elsewhere,
 }
 
-/// Whether it is of some keys, and not of a range or of all.
+/// Returns whether the command names keys, instead of a range or all rows.
 fn has_keys(command: Command<'_>) -> bool {
     command.keys().len() > 0
 }
 
-/// What requests of another node are answered from: the versions of stores that they name, whichever is live here by now.
+/// Returns the snapshot from which requests of another node are answered. It contains the versions that the requests
+/// name, even if others are live here by now.
 ///
 /// # Errors
-/// Which version is not here.
+/// The named version that this node does not have.
 fn snapshot_of(shared: &Shared, versions: &[(String, u64)]) -> Result<Arc<Snapshot>, String> {
     let snapshot = shared.catalog.load().clone();
     let mut others = Vec::new();
@@ -88,39 +89,39 @@ fn snapshot_of(shared: &Shared, versions: &[(String, u64)]) -> Result<Arc<Snapsh
     Ok(Arc::new(snapshot.with(kept)))
 }
 
-/// Requests of another core's connection while they are executed here.
+/// Requests of another core's connection during their execution.
 pub(super) struct Remote {
     state: State,
     batch: Batch,
-    /// How many of them were executed.
+    /// Number of executed requests.
     at: usize,
     ends: Vec<usize>,
-    /// Of the first request, and whether all were of that moment.
+    /// The moment of the first request, and whether all requests were executed at that moment.
     moment: Option<((u64, u64), bool)>,
     ticket: Option<u64>,
     execution: Execution,
     shared_batch: Option<u64>,
     scope: Scope,
     versions: Vec<(String, u64)>,
-    /// What is read of stores, if versions are named.
+    /// The snapshot for reads of stores, if the requests name versions.
     named: Option<Arc<Snapshot>>,
-    /// All were made sure to be for this core, while owners are as here.
+    /// The ownership by which all requests were checked. The check stays valid while the ownership is unchanged.
     checked: Option<Rc<Shard>>,
     pieces: Pieces,
-    /// What the requests and the replies take.
+    /// The memory of the requests and replies.
     counted: Charge,
 }
 
-/// Where the replies go.
+/// The destination of the replies.
 pub(super) enum Pieces {
     Core(mpsc::Sender<ReplyPiece>),
     Node(Answering),
 }
 
 impl Pieces {
-    /// Sends the first piece: there is room.
+    /// Sends the first piece. The channel always has room for it.
     fn send_first(&mut self, piece: ReplyPiece, last: Last) {
-        // An error means that nobody waits for it.
+        // An error means that the receiver is gone.
         match self {
             Pieces::Core(sender) => drop(sender.try_send(piece)),
             Pieces::Node(answering) => drop(answering.try_send(encoded(piece, last))),
@@ -128,7 +129,7 @@ impl Pieces {
     }
 
     /// # Errors
-    /// Nobody takes it.
+    /// The receiver is gone.
     async fn send(&mut self, piece: ReplyPiece, last: Last) -> io::Result<()> {
         let gone = || io::Error::other("the connection has gone");
         match self {
@@ -141,16 +142,16 @@ impl Pieces {
     }
 }
 
-/// Executes requests: at once if that can be, else in a task.
+/// Executes requests: synchronously if possible, else in a task.
 pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
     let pieces = Pieces::Core(requests.pieces.clone());
     execute_for(core, requests, pieces);
 }
 
-/// As [`execute`], with the replies to another place than the requests name.
+/// As [`execute`], but sends the replies to `pieces`.
 pub(super) fn execute_for(core: &Rc<Core>, requests: Requests, pieces: Pieces) {
     let mut remote = Remote::new(core, requests, pieces);
-    // Changes that were sent before are to be seen.
+    // Changes that were sent before these requests must be visible to them.
     if core.tables.process_messages()
         && !core.tables.is_paused()
         && remote.ticket.is_none()
@@ -189,7 +190,7 @@ impl Remote {
         let mut state = State::new(core.clone(), client, true);
         state.proto = proto;
         state.output.tail = core.take_buffer();
-        // What is answered is handed over as one piece.
+        // A reply is sent as one piece, so it must be contiguous.
         state.output.has_holes = true;
         if let Scope::Node { epoch } | Scope::Core { epoch } = scope {
             (state.is_of_node, state.asked_at) = (true, epoch);
@@ -212,7 +213,7 @@ impl Remote {
         }
     }
 
-    /// Whether the map is here that who asks has.
+    /// Returns whether this node's map is at least as new as the sender's.
     fn has_map(&self) -> bool {
         match self.scope {
             Scope::Node { epoch } => self.state.core.tables.epoch_of_map() >= epoch,
@@ -220,10 +221,11 @@ impl Remote {
         }
     }
 
-    /// Makes sure that the requests are for this core, or this node.
+    /// Checks that the requests belong to this core or this node. For keys that another core of this node executes,
+    /// that core checks.
     ///
     /// # Errors
-    /// They are not; of what it owns that another core executes, that core knows better.
+    /// The reason why they do not.
     fn check(&mut self) -> Result<(), String> {
         let Scope::Node { .. } = self.scope else {
             return Ok(());
@@ -249,7 +251,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Who in this node executes a command.
+    /// Returns where on this node a command is executed.
     fn fit(&self, snapshot: &Snapshot, command: Command<'_>) -> Fit {
         let Scope::Node { epoch } = self.scope else {
             return match self.scope {
@@ -260,7 +262,7 @@ impl Remote {
         let core = &self.state.core;
         let cores = core.shared.tables.cores();
         if is_of_every_core(&core.tables, snapshot, command) {
-            // The other parts are by that map, too.
+            // The other nodes' parts were divided by that map, too.
             return match core.tables.ensure_owner_since(epoch) {
                 Ok(()) if cores == 1 => Fit::Here,
                 Ok(()) => Fit::Several,
@@ -281,7 +283,7 @@ impl Remote {
         }
     }
 
-    /// As [`Remote::fit`], of a request that was divided by core already.
+    /// As [`Remote::fit`], for a request that was already divided by core.
     fn fit_part(&self, snapshot: &Snapshot, command: Command<'_>, epoch: u64) -> Fit {
         let core = &self.state.core;
         let is_mapped = |key: &[u8]| core.tables.is_mapped(key);
@@ -436,9 +438,9 @@ impl Remote {
         }
     }
 
-    /// Executes what is left, and sends the replies until nobody takes them.
+    /// Executes the remaining requests, and sends replies until the receiver is gone.
     async fn run(mut self, pending: Option<Pending>) {
-        // An error means that the connection has gone, or that what was written may be lost: it notices.
+        // An error means that the receiver is gone or that writes may be lost. The receiver notices the missing reply.
         let _ = self.serve(pending).await;
     }
 
@@ -446,7 +448,7 @@ impl Remote {
         if pending.is_none() && self.at == 0 && self.ends.is_empty() {
             let tables = self.state.core.tables.clone();
             if let Scope::Node { epoch } = self.scope {
-                // If it takes too long, that is told below.
+                // A timeout is reported below, by `has_map`.
                 let _ = timeout(MAP_MAX, tables.wait_for_epoch(epoch)).await;
             }
             tables.wait_until_processed().await;
@@ -489,7 +491,7 @@ impl Remote {
     }
 
     /// # Errors
-    /// The pause in which this was to be executed was abandoned.
+    /// The pause in which the requests had to be executed was abandoned.
     fn check_pause(&self) -> io::Result<()> {
         match self.state.core.tables.is_held_by(self.ticket) {
             true => Ok(()),
@@ -497,10 +499,10 @@ impl Remote {
         }
     }
 
-    /// Sends what there is once the gate is open.
+    /// Sends the accumulated replies once the gate is open.
     ///
     /// # Errors
-    /// Nobody takes it, or what was written may be lost.
+    /// The receiver is gone, or writes may be lost.
     async fn send(&mut self, last: Last) -> io::Result<()> {
         let tables = self.state.core.tables.clone();
         let mut gate: Gate = std::mem::take(&mut self.state.gate);
@@ -509,7 +511,7 @@ impl Remote {
         self.pieces.send(answer, last).await
     }
 
-    /// Executes a command that waits to its end.
+    /// Completes a command that must wait.
     async fn end(&mut self, mut pending: Pending) -> io::Result<()> {
         let ended = drive(self, &mut pending).await?;
         if self.state.closing {

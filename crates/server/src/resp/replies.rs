@@ -1,8 +1,8 @@
-//! Reads replies that other cores sent to commands of this one: numbers, values, and arrays of values.
+//! Decodes replies of other cores: numbers, values, and arrays.
 
 use larder_protocol::resp::client::Token;
 
-/// The number that a reply is.
+/// Returns the number, if the reply is an integer.
 pub(super) fn number(reply: &[u8]) -> Option<i64> {
     match Token::first(reply)? {
         (Token::Integer(number), size) if size == reply.len() => Some(number),
@@ -10,7 +10,7 @@ pub(super) fn number(reply: &[u8]) -> Option<i64> {
     }
 }
 
-/// The value that a reply is; `None` of a null, and of what is no value.
+/// Returns the value, if the reply is a bulk string; `None` for a null or any other reply.
 pub(super) fn value(reply: &[u8]) -> Option<&[u8]> {
     match Token::first(reply)? {
         (Token::Bulk(value), _) => Some(value),
@@ -18,13 +18,13 @@ pub(super) fn value(reply: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The elements of an array of values and nulls, as they are encoded.
+/// Returns the elements of an array of bulk strings and nulls, still encoded.
 pub(super) fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
     let (Token::Array(count), size) = Token::first(reply)? else {
         return None;
     };
     let mut rest = &reply[size..];
-    // Each takes a byte at least.
+    // Each element takes at least one byte.
     let mut elements = Vec::with_capacity(count.min(rest.len()));
     for _ in 0..count {
         let (Token::Bulk(_) | Token::Null, size) = Token::first(rest)? else {
@@ -37,7 +37,7 @@ pub(super) fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
     rest.is_empty().then_some(elements)
 }
 
-/// As [`elements`], of anything.
+/// As [`elements`], for elements of any type.
 pub(super) fn any_elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
     let (Token::Array(count), size) = Token::first(reply)? else {
         return None;

@@ -1,10 +1,10 @@
-//! SCAN: the keys of one store, block after block, on a disk thread.
+//! SCAN: returns the keys of one store block by block, read on a disk thread.
 //!
-//! A cursor is the version's number (its low 15 bits) over the position in it: nothing is kept between
-//! calls. A walk stays in the version where it began as long as that is kept; then it is refused, rather than taken for a place in
-//! another version.
+//! A cursor contains the position in the version and, above it, the low 15 bits of the version's number, so the server
+//! keeps no state between calls. An iteration stays in the version where it started. Once that version is gone, the
+//! cursor is rejected, because its position has no meaning in another version.
 //!
-//! In a cluster the node that is asked goes on where it has the partition, and has another node go on where it has not.
+//! In a cluster, a node scans the partitions that it has, and forwards the request to another node for the others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,23 +32,23 @@ const COUNT_DEFAULT: usize = 10;
 const COUNT_MAX: i64 = 10_000;
 const POSITION_BITS: u32 = 48;
 const VERSION_MASK: u64 = 0x7fff;
-/// How long other nodes are asked for a partition while owners change.
+/// Maximum time to retry on other nodes while owners change.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A SCAN that has been understood.
+/// A parsed SCAN.
 pub(super) struct ScanJob {
-    /// What it walks; the version where it began.
+    /// The version in which the iteration started.
     live: Arc<LiveStore>,
-    /// Where in the version it goes on.
+    /// The position in the version.
     cursor: u64,
-    /// As it came, for another node.
+    /// The original request, for forwarding to another node.
     request: OwnedCommand,
     count: usize,
-    /// Of whole Redis keys; `None` matches all.
+    /// Matches complete Redis keys; `None` matches all.
     pattern: Option<Glob>,
 }
 
-/// Understands a SCAN, or answers what is wrong with it.
+/// Parses SCAN. Returns `None` after appending an error.
 pub(super) fn scan(
     state: &mut State,
     snapshot: &Snapshot,
@@ -125,7 +125,7 @@ pub(super) fn scan(
     })
 }
 
-/// The version of a store in which a walk began, if that is kept; of several, the newest.
+/// Returns the version of a store in which the iteration started, if it is kept; if several match, the newest.
 fn kept(state: &State, live: &LiveStore, number: u64) -> Option<Arc<LiveStore>> {
     let store = state.core.shared.stores.get(live.name.as_str()).ok()?;
     let mut ids = store.kept_versions();
@@ -138,7 +138,7 @@ fn kept(state: &State, live: &LiveStore, number: u64) -> Option<Arc<LiveStore>> 
     }))
 }
 
-/// The store that the pattern names, or the only one there is.
+/// Returns the store that the pattern names, or the only existing store.
 fn store_of(
     state: &mut State,
     snapshot: &Snapshot,
@@ -222,7 +222,7 @@ impl ScanJob {
 }
 
 impl ScanJob {
-    /// The answer of another node that has the partition where this goes on.
+    /// Returns the reply of another node that has the partition at the cursor.
     async fn elsewhere(&self, state: &State, partition: u32) -> Result<Vec<u8>, Refusal> {
         let (core, begun) = (&state.core, Instant::now());
         let mut why = "no node that is up has it".to_owned();
@@ -257,7 +257,7 @@ impl ScanJob {
     }
 }
 
-/// Of each other node that should have a partition, a place; owners of its slots first.
+/// Returns a place on each other node that should have a partition, owners of its slots first.
 fn places(view: &View, live: &LiveStore, partition: u32) -> Vec<u16> {
     let (first, last) = slots_of(partition, live.version.manifest().partitions);
     let holders = view.others_with(&live.name, first..=last).into_iter();

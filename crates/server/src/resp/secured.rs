@@ -1,7 +1,7 @@
-//! A connection with TLS, as a session sees it.
+//! A connection with TLS, as the stream of a session.
 //!
-//! TLS takes what it is given to write into a buffer of its own, though the socket may take no more. A session sends nothing for the
-//! sake of that, so what is left there goes out before the session waits for the client's next request.
+//! TLS buffers written data even when the socket is full. A session does not flush that buffer on its own, so its
+//! contents are sent before the session waits for the client's next request.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -20,14 +20,14 @@ use crate::client_tls::ClientTls;
 
 const PLAIN: &[u8] = b"-ERR this port speaks TLS only (server.tls_cert is set): connect with TLS, as redis-cli --tls --cacert FILE or rediss:// do\r\n";
 
-/// Makes a connection secret, and serves it until it ends.
+/// Performs the TLS handshake, and serves the connection until it ends.
 pub(super) async fn run(core: Rc<Core>, tls: &ClientTls, socket: TcpStream, addr: SocketAddr) {
     let accepted = tls.accept(socket, addr.ip(), PLAIN, |socket| socket).await;
     let Some(stream) = accepted else {
         core.stats.connections_closed.add(1);
         return;
     };
-    // What is too many learns it by the end of its connection.
+    // `open` returns `None` for a connection above the limit; the client notices that it is closed.
     if let Some(client) = open(&core, stream.get_ref().0, addr) {
         session::run(core, Secured(stream), client).await;
     }

@@ -1,4 +1,4 @@
-//! One connection: reads what has come, executes every complete request of it, writes all replies at once.
+//! A connection: reads input, executes all complete requests, and sends their replies in one write.
 //!
 //! ```text
 //!        ┌────────────── wait: readable, or writable if replies are pending ◄─────────────┐
@@ -8,8 +8,8 @@
 //!                                                                            └─► drive ───┘
 //! ```
 //!
-//! The yield lets the core execute what other connections have sent, so that the writes of all come
-//! one after another: measurably fewer wake-ups on both sides.
+//! The yield lets the core execute the input of other connections first, so that the writes of all connections follow
+//! one another. This measurably reduces wake-ups on both sides.
 
 use std::future::poll_fn;
 use std::io;
@@ -34,18 +34,18 @@ use super::state::State;
 use super::tables::{deliver, wait_for_change};
 use crate::clients::{Client, Registration, SMALL_BYTES};
 
-/// What came and is not executed yet may have so much room to grow, beside what it has.
+/// Maximum spare capacity of the buffer for unexecuted input.
 const REST_SPARE_BYTES: usize = 128 << 10;
 
-/// How long the other side has to take the end of a connection.
+/// Maximum time for the closing handshake of a connection.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// A connection's bytes, both ways: a socket, or in a simulation memory.
+/// The byte stream of a connection: a socket, or memory in a simulation.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {
-    /// Whether the other side is told of the end, behind the last reply; else closing it says enough.
+    /// Whether the stream needs an explicit shutdown after the last reply; otherwise closing it suffices.
     const SAYS_END: bool = false;
 
-    /// Ready when the other side has closed the connection and everything that it sent has been read, where that can be seen.
+    /// Ready once the peer has closed the connection and all its input has been read, if that can be detected.
     fn poll_closed(&self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
@@ -63,37 +63,37 @@ impl Stream for TcpStream {
 
 pub(super) struct Session<S> {
     _count: Counted,
-    // Before the socket, so that it is dropped first.
+    // Declared before the socket, so that it is dropped first.
     _registration: Registration,
     stream: S,
     pub(super) state: State,
     pub(super) decoder: Decoder,
-    /// Bytes that have been read and not executed: part of a request, or what a full output held up.
+    /// Input that has not been executed: a part of a request, or requests held back by a full output buffer.
     rest: Vec<u8>,
-    /// `rest` may hold whole requests.
+    /// Whether `rest` may contain complete requests.
     pub(super) has_unexecuted: bool,
     pub(super) pending: Option<Box<Pending>>,
-    /// The next request waits.
+    /// The condition that the next request waits for.
     pub(super) waits: Waits,
 }
 
-/// What a request waits for before it is executed.
+/// The condition that a request waits for before it is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waits {
     No,
-    /// For the replies to those before it, which other cores execute.
+    /// The replies of preceding requests, which other cores execute.
     ForwardedReplies,
-    /// Until those before it are answered, which wait for what they have written: it is read on another node.
+    /// The gate of the preceding replies: another node will read the writes of those requests.
     OwnReplies,
-    /// Until the core is no longer paused; see `crate::tables::Paused`.
+    /// The end of a pause; see `crate::tables::Paused`.
     Paused,
-    /// For slots that this node gives to another one, until a map says that it has them.
+    /// A map that assigns slots which this node is giving away to another node.
     Slots,
-    /// Until the core has done what other cores have asked of it.
+    /// The processing of the messages that other cores have sent to this core.
     Others,
 }
 
-/// One of the core's sessions.
+/// Counts a session of the core while it exists.
 struct Counted(Rc<Core>);
 
 impl Counted {
@@ -110,7 +110,7 @@ impl Drop for Counted {
 }
 
 enum Event {
-    /// So many bytes lie in the core's read buffer.
+    /// Number of bytes in the core's read buffer.
     Read(usize),
     Sent,
     /// The client's mailbox has messages.
@@ -123,7 +123,7 @@ pub(super) async fn run<S: Stream>(core: Rc<Core>, stream: S, client: Arc<Client
     run_greeted(core, stream, client, greeting).await;
 }
 
-/// As [`run`], of a connection that has said something of itself already.
+/// As [`run`], for a connection that has already executed AUTH or HELLO.
 pub(super) async fn run_greeted<S: Stream>(
     core: Rc<Core>,
     stream: S,
@@ -137,7 +137,7 @@ pub(super) async fn run_greeted<S: Stream>(
         tracking: core.shared.tables.tracking.clone(),
     };
     let mut session = Session::new(core, stream, registration, greeting);
-    // An error means that the client has gone, and there is nobody to tell.
+    // An error means that the client is gone, so there is no shutdown to perform.
     if session.serve().await.is_ok() && S::SAYS_END {
         let _ = timeout(END_MAX, session.stream.shutdown()).await;
     }
@@ -190,13 +190,13 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// Notes what is kept for the client; ends the connection if that is more than one may have.
+    /// Updates the client's memory statistics, and closes the connection if it exceeds the limit of one client.
     fn bound_memory(&mut self) -> io::Result<()> {
         let limits = self.state.core.clients.limits;
         if self.note_memory() <= limits.each || self.state.closing {
             return Ok(());
         }
-        // What is elsewhere may be on its way here, and is looked at once a second.
+        // The memory counted by other cores may be moving to this one. It is checked once a second instead.
         let bytes = self.state.client.own_bytes();
         if bytes <= limits.each {
             return Ok(());
@@ -204,7 +204,7 @@ impl<S: Stream> Session<S> {
         if let Some(transaction) = &mut self.state.transaction
             && bytes.saturating_sub(transaction.memory_bytes()) <= limits.each
         {
-            // Without it the rest is not too much.
+            // Without the transaction, the client is within its limit.
             transaction.give_up();
             self.note_memory();
             return Ok(());
@@ -226,7 +226,7 @@ impl<S: Stream> Session<S> {
         Ok(())
     }
 
-    /// What takes most of what the connection itself keeps, in words.
+    /// Returns a description of the largest share of the connection's own memory.
     fn largest_share(&self) -> &'static str {
         let client = &self.state.client;
         let shares = [
@@ -240,7 +240,7 @@ impl<S: Stream> Session<S> {
         shares.into_iter().max().map_or("", |share| share.1)
     }
 
-    /// Notes what is kept for the client, for others to see; says how much that is, if it is not little.
+    /// Publishes the client's memory statistics. Returns its total, or 0 if it is small.
     fn note_memory(&self) -> usize {
         let (state, client) = (&self.state, &self.state.client);
         let input = self.rest.len() + self.decoder.memory_bytes();
@@ -260,7 +260,7 @@ impl<S: Stream> Session<S> {
         bytes
     }
 
-    /// Waits for what this batch needs before the rest of it can be executed, and executes the rest.
+    /// Waits for the conditions of this batch's remaining requests, and executes them.
     async fn finish_waiting(&mut self) -> io::Result<()> {
         loop {
             if self.waits == Waits::Others {
@@ -270,7 +270,7 @@ impl<S: Stream> Session<S> {
                 continue;
             }
             if self.state.forwarded.is_some() || self.pending.is_some() {
-                // What was executed, or goes elsewhere now, is not kept here any more.
+                // Requests that were executed or forwarded no longer count here.
                 self.note_memory();
             }
             if self.state.forwarded.is_some() {
@@ -301,17 +301,17 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// Executes a command that waits to its end.
+    /// Completes a command that must wait.
     async fn end(&mut self, mut pending: Box<Pending>) -> io::Result<()> {
         drive(self, &mut pending).await?;
         pending.finish(&mut self.state);
-        // It may have given the password.
+        // The command may have authenticated the client.
         self.decoder.set_limits(self.state.request_limits());
         Ok(())
     }
 
-    /// Sends if there is something to send, else reads into the core's buffer. What was read must
-    /// be taken before the next await.
+    /// Sends if there is output, else reads into the core's buffer. The caller must consume the input before the next
+    /// await.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Event>> {
         if !self.state.output.is_empty()
             && let Poll::Ready(sent) = self.poll_send(cx)
@@ -342,8 +342,8 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// Takes the messages that others have for the client, as many as there is room for. All that was executed is answered, so none
-    /// comes before the reply that it may be about.
+    /// Appends the messages of the client's mailbox, as far as there is room. All executed requests have been answered,
+    /// so no message precedes the reply that it may refer to.
     fn take_notes(&mut self) {
         let state = &mut self.state;
         if state.client.mailbox.is_empty() || state.forwarded.is_some() || self.pending.is_some() {
@@ -386,7 +386,7 @@ impl<S: Stream> Session<S> {
         sent.map_ok(|_| ())
     }
 
-    /// Gives back what a connection without work does not need.
+    /// Releases the buffers of an idle connection.
     fn release(&mut self) {
         let output = &mut self.state.output;
         if output.tail.capacity() > 0 {
@@ -403,7 +403,8 @@ impl<S: Stream> Session<S> {
     fn execute_read(&mut self, size: usize) {
         let core = self.state.core.clone();
         core.stats.bytes_in.add(size as u64);
-        // A client that asks anything after a change was acknowledged learns of the change first.
+        // A client that sends a request after a change was acknowledged must receive the notification of the change
+        // first.
         self.take_notes();
         let buffer = core.read_buffer.borrow();
         let input = &buffer[..size];

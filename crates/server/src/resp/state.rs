@@ -1,4 +1,4 @@
-//! What a command may see and change of its connection.
+//! The state of a connection that commands read and change.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,29 +22,30 @@ pub(super) struct State {
     pub client: Arc<Client>,
     pub proto: Proto,
     pub authenticated: bool,
-    /// Answer no more requests and close when all has been sent.
+    /// Execute no more requests, and close the connection once all output has been sent.
     pub closing: bool,
     pub output: Output,
-    /// What the output waits for before it is sent.
+    /// The conditions that the output waits for before it is sent.
     pub gate: Gate,
     pub transaction: Option<Box<Transaction>>,
-    /// What WATCH was told.
+    /// The keys watched by WATCH.
     pub watching: Option<Box<Watching>>,
     pub subscribed: Option<Box<Subscribed>>,
-    /// What CLIENT CACHING has said of the next command.
+    /// The argument of CLIENT CACHING, for the next command.
     pub caching: Option<bool>,
-    /// It executes a part, for another core or node: of rows that all of them have, its own.
+    /// The state executes a part of a command for another core or node. For data that every core has, only this node's
+    /// share counts.
     pub is_of_node: bool,
-    /// The epoch of the map by whose owners the parts are divided.
+    /// The epoch of the map by which the parts were divided.
     pub asked_at: u64,
-    /// READONLY: reads of stores are answered where a replica is, with cluster.routing = redirect.
+    /// READONLY was sent: with `cluster.routing = redirect`, replicas may serve reads of stores.
     pub reads_replicas: bool,
-    /// Requests of this batch for other cores.
+    /// Requests of this batch that are forwarded to other cores.
     pub forwarded: Option<Box<Forwarded>>,
-    /// Since when the next request waits for slots that are given to another node.
+    /// When the next request began to wait for slots that are moving to another node.
     pub slots_awaited: Option<Instant>,
-    /// Set by the command being executed: whether it failed, the store it is counted under, the
-    /// keys it asked for and how many of them were absent.
+    /// Set by the command being executed: whether it failed, the store it is counted under, the number of its keys, and
+    /// how many of them were absent.
     pub failed: bool,
     pub series: Option<Rc<CommandSeries>>,
     pub keys: (u64, u64),
@@ -80,7 +81,7 @@ impl State {
         self.output.encoder(self.proto)
     }
 
-    /// This core's part of the tables.
+    /// Returns this core's part of the tables.
     pub fn tables(&self) -> Rc<Tables> {
         self.core.tables.clone()
     }
@@ -95,7 +96,7 @@ impl State {
         self.error(code, &message);
     }
 
-    /// Takes back what was answered since `mark` if it is more than one client may have, and says so instead.
+    /// If the output exceeds the limit of one client, replaces everything appended since `mark` with an error.
     #[inline]
     pub fn bound_whole_answer(&mut self, mark: Mark, command: Command<'_>) {
         if self.output.len() > self.core.clients.limits.most() {
@@ -106,7 +107,7 @@ impl State {
     #[cold]
     pub fn take_back_long(&mut self, mark: Mark, command: &str, has_changed: bool) {
         let limits = self.core.clients.limits;
-        // Values that are read where they lie take nothing.
+        // Values in a mapped file take no memory.
         if self.output.memory_bytes() <= limits.most() {
             return;
         }
@@ -118,7 +119,7 @@ impl State {
         });
     }
 
-    /// Refuses an answer that would be longer than what one client may have.
+    /// Rejects a reply that exceeds the limit of one client.
     pub fn bound_answer(&self) -> Result<(), Refusal> {
         let limits = self.core.clients.limits;
         match self.output.len() > limits.answer() {
@@ -127,19 +128,19 @@ impl State {
         }
     }
 
-    /// Whether more replies may be produced before some are taken.
+    /// Returns whether more replies may be produced before the client reads some.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.output.len() < self.core.output_bytes_max
     }
 
-    /// Whether the connection is subscribed to something and speaks version 2 of the protocol, in which what it is told looks
-    /// like a reply.
+    /// Returns whether the connection has subscriptions and uses RESP2, in which a pushed message cannot be
+    /// distinguished from a reply.
     pub fn is_in_subscriber_mode(&self) -> bool {
         self.subscribed.is_some() && self.proto == Proto::Resp2
     }
 
-    /// How large the requests of its client may be, who has given the password or has not.
+    /// Returns the limits on request sizes, which are stricter before authentication.
     pub fn request_limits(&self) -> resp::Limits {
         match self.authenticated {
             true => self.core.limits,

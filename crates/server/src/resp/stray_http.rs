@@ -1,8 +1,8 @@
-//! HTTP that came to the port of the Redis protocol.
+//! Detection of HTTP on the port of the Redis protocol.
 //!
-//! A page of any site that is open in a browser on this machine, or on one that may connect, can send HTTP to any port,
-//! with a body of its own choice. Lines of it that are no command would be answered with errors, and the lines of its
-//! body executed. So the connection ends at the first line that is HTTP's, before any of its body is read.
+//! A web page that is open in a browser on this machine, or on any machine that may connect, can send HTTP with an
+//! arbitrary body to any port. If each line were treated as a command, the lines of the body would be executed. The
+//! connection is therefore closed at the first line of HTTP, before any of its body is read.
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
@@ -11,8 +11,8 @@ use super::state::State;
 
 const ENDED: &str = "Protocol error: this is HTTP, and this port takes the Redis protocol; HTTP has a port of its own (server.http)";
 
-/// Whether a request that is no command, or has not the arguments of one, is a line of HTTP: a method or a header, in
-/// any case of letters. `is_line`: it came as words on a line, as HTTP does.
+/// Returns whether an invalid request is a line of HTTP: a method or a header, in any case. `is_line`: the request
+/// arrived as words on a line (an inline command), as HTTP does.
 #[cold]
 pub(super) fn is_http(request: Request<'_>, is_line: bool) -> bool {
     let begins = |arg: &[u8], with: &str| {
@@ -26,7 +26,7 @@ pub(super) fn is_http(request: Request<'_>, is_line: bool) -> bool {
         || (is_line && (name.ends_with(b":") || begins(last, "http/")))
 }
 
-/// Ends the connection, once it was answered what came before.
+/// Sends an error after the preceding replies and closes the connection.
 #[cold]
 pub(super) fn end(state: &mut State) {
     state.error(Code::BadRequest, ENDED);

@@ -1,5 +1,5 @@
-//! TLS that came to a port without. Its client reads our refusal as TLS too, and can only say that it makes no sense; so the log says
-//! what to do.
+//! Detection of TLS on a plaintext port. The client interprets the error reply as TLS and reports only a protocol
+//! error, so the server's log explains the cause.
 
 use super::state::State;
 

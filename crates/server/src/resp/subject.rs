@@ -1,10 +1,10 @@
-//! What a command is about: rows of tables, records of stores, both, or the connection and the server. It is asked once, before the
-//! command is placed and executed.
+//! Classifies commands by their subject: rows of tables, records of stores, both, or the connection and the server. A
+//! command is classified once, before it is placed and executed.
 //!
-//! | key | is of |
+//! | key | subject |
 //! |---|---|
-//! | `post\|bob\|17` | a table: what ends its name is `\|` |
-//! | `pymk:42` | the store of that name, if there is one, else a table |
+//! | `post\|bob\|17` | a table: its name ends at `\|` |
+//! | `pymk:42` | the store of that name, if it exists, else a table |
 //! | `hotel` | no table: a plain key, whose text or object is kept among the rows |
 
 use larder_protocol::commands::{Command, Keys, Subject};
@@ -14,9 +14,9 @@ use crate::catalog::{Lookup, Snapshot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
-    /// The connection, the server, or stores as such.
+    /// The connection, the server, or stores as a whole.
     Server,
-    /// Records of stores; or keys that name nothing.
+    /// Records of stores, or keys without an existing store.
     Records,
     /// Rows of tables, joins or a transaction.
     Rows,
@@ -47,7 +47,7 @@ impl About {
         }
     }
 
-    /// Whether it must be executed where the tables are.
+    /// Returns whether the command must be executed where the tables are.
     #[inline]
     pub fn has_rows(self) -> bool {
         matches!(self, About::Rows | About::Both)
@@ -58,7 +58,8 @@ impl About {
     }
 }
 
-/// Whether a key is of no store: of a table, or of nothing there is, or an object's that has no name.
+/// Returns whether a key belongs to no store: it is a plain key, has `|` as its first separator, or names a store that
+/// does not exist.
 #[inline]
 pub(super) fn is_of_table(snapshot: &Snapshot, key: &[u8]) -> bool {
     match key.iter().position(|&byte| byte == b':' || byte == b'|') {

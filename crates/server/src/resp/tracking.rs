@@ -1,4 +1,4 @@
-//! CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR; and which reads of a connection are tracked (see `clients::tracking`).
+//! CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR, and the choice of tracked reads (see `clients::tracking`).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::catalog::{Lookup, Snapshot};
 use crate::clients::{Client, Mode, Tracker};
 use crate::error::{Refusal, show};
 
-/// The share of one client's memory that its entries in the tables may take.
+/// Divisor of the client's memory limit: the fraction that its tracking entries may use.
 const SHARE: usize = 4;
 
 /// The options of CLIENT TRACKING ON.
@@ -133,7 +133,7 @@ fn without_repeated(prefixes: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
 }
 
 /// # Errors
-/// One prefix begins with another: then a change would be reported twice.
+/// One prefix begins with another, so a change would be reported twice.
 fn refuse_overlapping(prefixes: &[Box<[u8]>]) -> Result<(), Refusal> {
     let mut sorted: Vec<&[u8]> = prefixes.iter().map(|prefix| &**prefix).collect();
     sorted.sort_unstable();
@@ -159,13 +159,13 @@ fn turn_on(state: &mut State, options: Options) {
     let tracking = &state.core.shared.tables.tracking;
     tracking.turn_on(tracker.clone());
     if was_on {
-        // What was read before is remembered with the options of before.
+        // Earlier reads were recorded with the previous options, so the client must discard them.
         tracker.send(None);
     }
     state.encoder().ok();
 }
 
-/// CLIENT TRACKING OFF, and RESET.
+/// Turns tracking off, for CLIENT TRACKING OFF and RESET.
 pub(super) fn turn_off(state: &mut State) {
     state.caching = None;
     if let Some(tracker) = state.client.tracker.load_full() {
@@ -202,7 +202,7 @@ pub(super) fn caching(state: &mut State, word: &[u8]) {
     }
 }
 
-/// CLIENT TRACKINGINFO.
+/// Executes CLIENT TRACKINGINFO.
 pub(super) fn info(state: &mut State) {
     let tracker = state.client.tracker.load_full();
     let mut flags = Vec::new();
@@ -240,13 +240,13 @@ pub(super) fn info(state: &mut State) {
     prefixes.iter().for_each(|prefix| encoder.bulk(prefix));
 }
 
-/// CLIENT GETREDIR.
+/// Executes CLIENT GETREDIR.
 pub(super) fn redirection(state: &mut State) {
     let redirect = redirect_of(state.client.tracker.load().as_deref());
     state.encoder().integer(redirect);
 }
 
-/// The number of the connection that receives the invalidations; 0 is the client's own, and -1 says that tracking is off.
+/// Returns the id of the connection that receives the invalidations: 0 for the client itself, -1 if tracking is off.
 fn redirect_of(tracker: Option<&Tracker>) -> i64 {
     tracker.map_or(-1, |tracker| match &tracker.redirect {
         Some(redirect) => i64::try_from(redirect.id).unwrap_or(i64::MAX),
@@ -254,8 +254,8 @@ fn redirect_of(tracker: Option<&Tracker>) -> i64 {
     })
 }
 
-/// Decides whether the reads of the next command are tracked. It waits while commands before it are under way for which that is
-/// otherwise.
+/// Decides whether the reads of the next command are tracked. If the decision differs from that of forwarded commands,
+/// the command waits for their replies.
 pub(super) fn before_command(state: &mut State, command: Command<'_>) -> Option<Waits> {
     let tracker = state.client.tracker.load_full()?;
     if command.id() == Id::Client {
@@ -276,7 +276,7 @@ pub(super) fn before_command(state: &mut State, command: Command<'_>) -> Option<
     None
 }
 
-/// A command is placed: what CLIENT CACHING has said of it does not hold for the next one, unless it is part of a transaction.
+/// Resets CLIENT CACHING after the next command was placed. In a transaction, it applies until EXEC.
 pub(super) fn after_command(state: &mut State, command: Command<'_>) {
     if state.caching.is_some()
         && command.id() != Id::Client
@@ -286,7 +286,7 @@ pub(super) fn after_command(state: &mut State, command: Command<'_>) {
     }
 }
 
-/// Notes that a client reads records of stores, before it does.
+/// Records the keys of stores that a client is about to read.
 pub(super) fn note_record_reads(state: &State, snapshot: &Snapshot, command: Command<'_>) {
     let Some(tracker) = tracker_of_reads(state) else {
         return;
@@ -300,13 +300,13 @@ pub(super) fn note_record_reads(state: &State, snapshot: &Snapshot, command: Com
             _ => None,
         };
         if version(snapshot) != version(&state.core.shared.catalog.load()) {
-            // Another version went live before the key was noted.
+            // Another version went live before the key was recorded.
             tracker.send(Some(key));
         }
     }
 }
 
-/// Has a client forget keys that other nodes answer for: it is not notified of their changes.
+/// Invalidates keys that other nodes serve, because the client receives no notification of their changes.
 pub(super) fn note_reads_elsewhere(state: &State, command: Command<'_>, about: About) {
     if state.core.nodes.is_none() || command.writes() {
         return;
