@@ -30,7 +30,7 @@ pub fn said(marked: &[u8]) -> Option<Said<'_>> {
     }
 }
 
-/// The error for a value that [`said`] cannot decode.
+/// Returns the error for a value that [`said`] cannot decode.
 #[cold]
 pub fn wrong(place: &str) -> Error {
     Error::corrupted(place, "a value of a delta does not end as they do")

@@ -13,7 +13,7 @@ pub enum DigestKind {
 }
 
 impl DigestKind {
-    /// The kind for a manifest of this format.
+    /// Returns the kind for a manifest of this format.
     pub fn of_manifest(format: u32) -> DigestKind {
         match format {
             0..=2 => DigestKind::Xxh3,

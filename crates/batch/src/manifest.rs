@@ -121,7 +121,7 @@ impl Manifest {
     /// Maximum size of a manifest: eight layers of 16,384 segments of about 310 bytes each.
     pub const SIZE_MAX: u64 = 64 << 20;
 
-    /// A placeholder for an unknown manifest: one partition without records.
+    /// Returns a placeholder for an unknown manifest: one partition without records.
     pub(crate) fn unknown(store: StoreName) -> Manifest {
         let segment = SegmentEntry {
             file: segment_file(0),
@@ -170,7 +170,7 @@ impl Manifest {
         }
     }
 
-    /// The kind of the manifest's own digest and of the segments' digests.
+    /// Returns the kind of the manifest's own digest and of the segments' digests.
     pub fn digest_kind(&self) -> DigestKind {
         DigestKind::of_manifest(self.format)
     }
@@ -355,7 +355,7 @@ impl Manifest {
         own.is_some_and(|own| own.segments.iter().all(|it| folder.join(&it.file).exists()))
     }
 
-    /// The size of the version's own segments, without those of lower layers.
+    /// Returns the size of the version's own segments, without those of lower layers.
     pub fn own_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.size_bytes).sum()
     }
@@ -392,7 +392,7 @@ mod tests {
         }
     }
 
-    /// A delta with `below` layers below it.
+    /// Returns a delta with `below` layers below it.
     pub fn delta(partitions: u32, below: usize) -> Manifest {
         let mut manifest = example(partitions, Manifest::FORMAT_DELTA);
         let of_layer = |layer: usize| -> Vec<SegmentEntry> {

@@ -119,7 +119,7 @@ impl AdminClient {
         self
     }
 
-    /// `http://host:port` or `https://host:port`, without a trailing slash.
+    /// Returns `http://host:port` or `https://host:port`, without a trailing slash.
     pub fn url(&self) -> &str {
         &self.base
     }

@@ -362,12 +362,12 @@ impl Codec {
         })
     }
 
-    /// The minimum number of simultaneous copies of a block's bytes: as stored, and as rows.
+    /// Returns the minimum number of simultaneous copies of a block's bytes: as stored, and as rows.
     fn copies(self) -> u64 {
         2
     }
 
-    /// The probable memory for a block with this stored size.
+    /// Returns the probable memory for a block with this stored size.
     fn likely_bytes(self, stored: u64) -> u64 {
         match self {
             Codec::Null => stored.saturating_mul(3),

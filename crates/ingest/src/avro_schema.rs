@@ -59,7 +59,7 @@ impl RefusedColumns {
     }
 }
 
-/// A file whose schema is not a record has values without names, none of which can be a key.
+/// Checks that the schema is a record. In other files values have no names, and none can be a key.
 fn record_of(schema: &Value) -> Result<&Value, Fault> {
     let what = match schema {
         Value::Object(fields) => match fields.get("type") {

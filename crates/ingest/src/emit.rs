@@ -67,7 +67,7 @@ impl<'a> MessagePack<'a> {
     }
 }
 
-/// Writing a number to memory cannot fail.
+/// Writes a number as JSON, which cannot fail in memory.
 fn number(out: &mut Vec<u8>, value: impl serde::Serialize) {
     serde_json::to_writer(out, &value).expect("a number has a JSON form and memory takes it");
 }
@@ -197,7 +197,7 @@ fn json_string(out: &mut Vec<u8>, text: &str, bytes_max: usize) {
     out.push(b'"');
 }
 
-/// Standard base64 with padding.
+/// Appends standard base64 with padding.
 pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);

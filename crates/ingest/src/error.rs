@@ -159,7 +159,7 @@ impl Fault {
         Fault::data(At::File, reason)
     }
 
-    /// A part needs more memory than there is in total.
+    /// Creates the fault for a part that needs more memory than there is in total.
     pub fn memory(what: String, needed_bytes: Option<u64>, available_bytes: u64) -> Fault {
         Fault {
             at: At::File,

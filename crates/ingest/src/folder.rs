@@ -21,7 +21,7 @@ pub(crate) fn columns_of(folders: &[String]) -> FolderColumns {
     named.collect()
 }
 
-/// `%` and two hexadecimal digits are a byte. If the result is not UTF-8, the text is unchanged.
+/// Replaces `%` and two hexadecimal digits by a byte. If the result is not UTF-8, the text is unchanged.
 fn unescaped(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();

@@ -27,7 +27,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "its decoder gave up".to_owned())
 }
 
-/// The process's own hook still receives every panic outside of `guarded`.
+/// Installs a panic hook. The process's own hook still receives every panic outside of `guarded`.
 fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -145,7 +145,7 @@ impl Default for InputOptions {
 }
 
 impl InputOptions {
-    /// The escape character of CSV, if it is not the quote.
+    /// Returns the escape character of CSV, if it is not the quote.
     pub(crate) fn csv_escape(&self) -> Option<u8> {
         self.escape.filter(|escape| *escape != b'"')
     }

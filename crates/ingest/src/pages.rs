@@ -62,7 +62,7 @@ impl Windows {
         self.row = end;
     }
 
-    /// The maximum size of the pages in one batch of `BATCH_ROWS[size]` rows.
+    /// Returns the maximum size of the pages in one batch of `BATCH_ROWS[size]` rows.
     pub fn bytes_max(&self, size: usize) -> u64 {
         self.sizes[size].bytes_max
     }

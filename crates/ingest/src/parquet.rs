@@ -458,7 +458,7 @@ impl ColumnNeeds {
         }
     }
 
-    /// The size of a packed page while it is unpacked.
+    /// Returns the size of a packed page while it is unpacked.
     fn packed_bytes(&self) -> u64 {
         if self.is_packed {
             self.needs.packed_bytes_max

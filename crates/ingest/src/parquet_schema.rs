@@ -40,8 +40,8 @@ impl FileSchema {
     }
 }
 
-/// Some writers declare that a column's dictionary begins at byte 0, which is impossible. The column then begins with
-/// its first page, as in other readers.
+/// Corrects dictionary offsets. Some writers declare that a column's dictionary begins at byte 0, which is
+/// impossible: the column then begins with its first page, as in other readers.
 fn with_sound_offsets(file: &Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     let is_sound = |group: &RowGroupMetaData| {
         group.columns().iter().all(|column| {

@@ -33,7 +33,7 @@ pub(crate) trait Tasks: Send {
     /// Returns the next task and its number; writes the data that it needs from the stream to `buffer`.
     fn next(&mut self, buffer: &mut Vec<u8>) -> Result<NextTask, Fault>;
 
-    /// The number of the task that `next` failed to create.
+    /// Returns the number of the task that `next` failed to create.
     fn failed_at(&self) -> u64 {
         u64::MAX
     }

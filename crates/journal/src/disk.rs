@@ -39,7 +39,7 @@ pub trait Disk: Send + Sync {
     /// Makes the names in a folder durable.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 
-    /// The time since an unspecified instant before the first call; monotonic.
+    /// Returns the time since an unspecified instant before the first call; monotonic.
     fn now(&self) -> Duration;
 
     /// Returns a number that no earlier call returned, on this machine or another.

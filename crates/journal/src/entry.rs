@@ -101,7 +101,7 @@ const HEAD_MAX: usize = 1 + 2 * VARINT_MAX + 8;
 const VARINT_MAX: usize = 5;
 
 impl<'a> Entry<'a> {
-    /// The size of its strings: nearly all of its encoded size.
+    /// Returns the size of its strings: nearly all of its encoded size.
     pub fn payload_bytes(&self) -> usize {
         match self {
             Entry::Put { key, value, .. } => key.len() + value.len(),

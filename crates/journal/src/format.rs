@@ -187,7 +187,7 @@ impl FrameHeader {
             && self.body_checksum == xxh3_64(body) ^ place(file, offset)
     }
 
-    /// The size of header and body.
+    /// Returns the size of header and body.
     pub fn frame_size(&self) -> u64 {
         FRAME_HEADER_SIZE as u64 + u64::from(self.body_size)
     }

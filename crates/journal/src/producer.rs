@@ -207,12 +207,12 @@ impl Producer {
         }
     }
 
-    /// Everything up to this ticket is durable.
+    /// Returns the last ticket up to which everything is durable.
     pub fn durable(&self) -> Ticket {
         Ticket(self.mark.durable.load(Ordering::Acquire))
     }
 
-    /// The ticket of the last append.
+    /// Returns the ticket of the last append.
     pub fn last(&self) -> Ticket {
         Ticket(self.last)
     }

@@ -111,7 +111,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The state of a journal whose log `newest_log` starts with the sequence number `first`.
+    /// Returns the state of a journal whose log `newest_log` starts with the sequence number `first`.
     pub fn new(newest_log: u64, first: u64) -> State {
         State {
             queue: VecDeque::new(),

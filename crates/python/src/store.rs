@@ -53,7 +53,7 @@ impl Store {
             .map_err(failed)
     }
 
-    /// The manifest's text.
+    /// Returns the manifest's text.
     #[getter]
     fn manifest_text(&self) -> String {
         crate::build::text(self.0.manifest())

@@ -74,22 +74,22 @@ impl Location {
         self.block_on(self.size())
     }
 
-    /// [`Location::list`], blocking. Must not be called inside a runtime.
+    /// Executes [`Location::list`]; blocks. Must not be called inside a runtime.
     pub fn list_blocking(&self) -> Result<Vec<Listed>> {
         self.block_on(self.list())
     }
 
-    /// [`Location::put_file`], blocking. Must not be called inside a runtime.
+    /// Executes [`Location::put_file`]; blocks. Must not be called inside a runtime.
     pub fn put_file_blocking(&self, local: &Path) -> Result<()> {
         runtime(self)?.block_on(self.put_file(local, &|_| {}))
     }
 
-    /// [`Location::remove_unfinished`], blocking. Must not be called inside a runtime.
+    /// Executes [`Location::remove_unfinished`]; blocks. Must not be called inside a runtime.
     pub fn remove_unfinished_blocking(&self) -> Result<()> {
         self.block_on(self.remove_unfinished())
     }
 
-    /// [`Location::remove`], blocking. Must not be called inside a runtime.
+    /// Executes [`Location::remove`]; blocks. Must not be called inside a runtime.
     pub fn remove_blocking(&self) -> Result<()> {
         self.block_on(self.remove())
     }

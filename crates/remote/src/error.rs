@@ -154,7 +154,8 @@ fn chain(error: &dyn std::error::Error) -> String {
     redact(without_body(&text))
 }
 
-/// Object stores' errors quote the complete response, from the first `<` of its XML or the brace of its JSON.
+/// Removes the response from an error of an object store, which quotes it from the first `<` of its XML or the brace
+/// of its JSON.
 fn without_body(text: &str) -> &str {
     let end = text.find(['<', '{']).unwrap_or(text.len());
     text[..end].trim_end_matches([' ', ':', '"'])

@@ -35,7 +35,7 @@ impl Location {
         Ok(file)
     }
 
-    /// Called before the target of a path is accessed.
+    /// Checks the links of a path, before its target is accessed.
     pub(crate) fn check_links(&self, path: &Path) -> Result<()> {
         match &self.allowed {
             Some(allowed) => allowed.check_links(self, path),

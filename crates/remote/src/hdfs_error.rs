@@ -59,7 +59,7 @@ pub(crate) fn explain(location: &Location, error: HdfsError) -> Error {
     }
 }
 
-/// The same exception reports a file that disappeared while it was written.
+/// Returns whether the file does not exist. The same exception reports a file that disappeared while it was written.
 fn is_absence(said: &str) -> bool {
     said.contains("does not exist") && !said.contains("lease")
 }

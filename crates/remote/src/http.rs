@@ -20,7 +20,7 @@ pub(crate) struct Answer {
     pub size: Option<u64>,
 }
 
-/// TLS requires one cryptography provider per process; the first one installed is used.
+/// Installs the cryptography provider of TLS. There is one per process; the first one installed is used.
 pub(crate) fn install_tls() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {

@@ -55,7 +55,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// A file at the path `inside`, with its folders.
+    /// Returns an entry for the file at the path `inside`, with its folders.
     fn at(location: Location, inside: &str) -> Listed {
         let folders = inside.rsplit_once('/').map_or("", |(folders, _)| folders);
         let folders = folders.split('/').filter(|name| !name.is_empty());

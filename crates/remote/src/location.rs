@@ -93,7 +93,7 @@ impl Location {
         }
     }
 
-    /// A local path, whatever its text looks like.
+    /// Returns a local path, whatever its text looks like.
     pub fn local(path: impl Into<PathBuf>) -> Location {
         Place::Local(path.into()).into()
     }
@@ -123,7 +123,7 @@ impl Location {
         }
     }
 
-    /// The local path; `None` for a remote location.
+    /// Returns the local path; `None` for a remote location.
     pub fn as_local(&self) -> Option<&Path> {
         match &self.place {
             Place::Local(path) => Some(path),
@@ -185,7 +185,7 @@ impl Location {
         Ok(joined)
     }
 
-    /// The last component of the path, such as `part-0.csv.gz`; empty for a folder that ends in `/`.
+    /// Returns the last component of the path, such as `part-0.csv.gz`; empty for a folder that ends in `/`.
     pub fn file_name(&self) -> String {
         match &self.place {
             Place::Local(path) => path

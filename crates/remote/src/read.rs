@@ -233,12 +233,12 @@ impl ByteStream {
         }
     }
 
-    /// The total size of the object in bytes; `None` if the source does not state it.
+    /// Returns the total size of the object in bytes; `None` if the source does not state it.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// The offset of the next byte: where to resume after an error.
+    /// Returns the offset of the next byte: where to resume after an error.
     pub fn offset(&self) -> u64 {
         self.offset
     }

@@ -37,7 +37,7 @@ impl Disk {
         self.files.is_empty()
     }
 
-    /// The number of changes since the process started.
+    /// Returns the number of changes since the process started.
     pub fn changes(&self) -> u64 {
         self.changes
     }

@@ -68,7 +68,7 @@ impl<'t> Cursor<'t> {
         self.current()
     }
 
-    /// The row that `next` last returned.
+    /// Returns the row that `next` last returned.
     #[inline]
     pub fn current(&self) -> Option<(&[u8], &[u8])> {
         let (_, record) = &self.shown?;

@@ -88,7 +88,7 @@ impl Table {
         self.split
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> u64 {
         self.rows
     }

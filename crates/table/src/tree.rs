@@ -72,7 +72,7 @@ impl Path {
 }
 
 impl Tree {
-    /// A tree of one row.
+    /// Creates a tree with one row.
     pub(crate) fn new(account: &mut Account, key: &[u8], cell: Cell<'_>) -> Tree {
         let page = build(account, 0, &[Span::New(key, cell)], Slack::None)
             .expect("a page has room for one row");
@@ -307,7 +307,7 @@ impl Tree {
         self.root.free(account);
     }
 
-    /// The first row.
+    /// Returns the first row.
     pub(crate) fn first(&self) -> Place {
         Place {
             leaf: first_leaf(self.root),
@@ -315,7 +315,7 @@ impl Tree {
         }
     }
 
-    /// The last row.
+    /// Returns the last row.
     pub(crate) fn last(&self) -> Place {
         Place {
             leaf: self.tail,
@@ -363,7 +363,7 @@ impl Tree {
         self.previous_leaf(place.leaf)
     }
 
-    /// The row after a place.
+    /// Returns the row after a place.
     #[inline]
     pub(crate) fn next(&self, place: Place) -> Option<Place> {
         if place.index + 1 < place.leaf.rows() {
@@ -376,7 +376,7 @@ impl Tree {
             .map(|leaf| Place { leaf, index: 0 })
     }
 
-    /// The row before a place.
+    /// Returns the row before a place.
     #[inline]
     pub(crate) fn previous(&self, place: Place) -> Option<Place> {
         if place.index > 0 {

@@ -221,7 +221,7 @@ impl Ledger {
 }
 
 impl Head {
-    /// The size of the allocation.
+    /// Returns the size of the allocation.
     fn size(&self) -> usize {
         if self.len & ON_DISK != 0 {
             size_of::<OnDisk>()

@@ -128,7 +128,7 @@ impl Proxy {
         self.shared.rules().reply_to_lose = Some(word.to_owned());
     }
 
-    /// The number of dropped replies.
+    /// Returns the number of dropped replies.
     pub fn replies_lost(&self) -> u64 {
         self.shared.rules().replies_lost
     }
@@ -197,7 +197,8 @@ fn is_of(client: &TcpStream, processes: &[u32]) -> bool {
     processes.iter().any(has_it)
 }
 
-/// Both sockets are on this machine; the peer's has the addresses in reverse order.
+/// Returns the inode of the peer's socket. Both sockets are on this machine; the peer's has the addresses in reverse
+/// order.
 fn inode_of_other_end(client: &TcpStream) -> Option<u64> {
     let own = format!(":{:04X}", client.peer_addr().ok()?.port());
     let other = format!(":{:04X}", client.local_addr().ok()?.port());

@@ -21,7 +21,7 @@ impl<T> Default for BySlot<T> {
 }
 
 impl<T> BySlot<T> {
-    /// The number of slots that have a value.
+    /// Returns the number of slots that have a value.
     pub fn len(&self) -> usize {
         self.len
     }

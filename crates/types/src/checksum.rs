@@ -68,8 +68,8 @@ pub fn checksum32(bytes: &[u8], seed: u64) -> u32 {
     portable(bytes, seed)
 }
 
-/// Implementation for processors without the instructions that [`x86`] requires. On ARM, the `aes` crate uses the
-/// processor's AES instructions.
+/// Computes the checksum on processors without the instructions that [`x86`] requires. On ARM, the `aes` crate uses
+/// the processor's AES instructions.
 fn portable(bytes: &[u8], seed: u64) -> u32 {
     let mut start = LANES;
     for (byte, mixed) in start.iter_mut().zip(seed_and_size(bytes, seed)) {

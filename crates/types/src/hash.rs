@@ -3,7 +3,7 @@
 
 use xxhash_rust::xxh3;
 
-/// The 64-bit hash that orders records inside a segment.
+/// Returns the 64-bit hash that orders records inside a segment.
 #[inline]
 pub fn key_hash(key: &[u8]) -> u64 {
     xxh3::xxh3_64(key)

@@ -87,7 +87,7 @@ impl fmt::Debug for StoreName {
 pub struct VersionId(pub u64);
 
 impl VersionId {
-    /// The name of this version's folder: `v` and ten digits, so that names sort in numerical order.
+    /// Returns the name of this version's folder: `v` and ten digits, so that names sort in numerical order.
     pub fn folder(self) -> String {
         format!("v{:010}", self.0)
     }

@@ -65,7 +65,7 @@ pub fn row_key(row: &[u8]) -> &[u8] {
     }
 }
 
-/// The prefix before the key in an object row.
+/// Returns the prefix before the key in an object row.
 fn beginning(key: &[u8]) -> &'static [u8] {
     match has_separator(key) {
         true => &NAMELESS[..1],

@@ -72,7 +72,8 @@ impl Random {
     }
 }
 
-/// The finalizer of SplitMix64: changing one bit of the input flips each output bit with probability one half.
+/// Applies the finalizer of SplitMix64: changing one bit of the input flips each output bit with probability one
+/// half.
 #[inline]
 pub fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -21,7 +21,7 @@ pub struct SlotPrefix {
 }
 
 impl SlotPrefix {
-    /// `prefix` must not contain braces: it is the name of a store and a colon.
+    /// Creates a prefix. It must not contain braces: it is the name of a store and a colon.
     pub fn new(prefix: &[u8]) -> SlotPrefix {
         SlotPrefix {
             crc: crc16(0, prefix),

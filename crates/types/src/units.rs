@@ -91,7 +91,7 @@ impl TryFrom<String> for ByteSize {
 }
 
 impl From<ByteSize> for String {
-    /// Exact, unlike `Display`, so that parsing the result returns the same size.
+    /// Formats the size exactly, unlike `Display`, so that parsing the result returns the same size.
     fn from(size: ByteSize) -> String {
         let exact = size.to_string();
         if exact.contains('.') {

@@ -114,7 +114,7 @@ impl<'a> WireReader<'a> {
         }
     }
 
-    /// The remaining bytes.
+    /// Returns the remaining bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

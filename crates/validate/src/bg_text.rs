@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// The name in the logs.
+    /// Returns the name in the logs.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Friends => "ACCEPTFRND",

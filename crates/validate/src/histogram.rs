@@ -34,7 +34,7 @@ impl Histogram {
         self.count
     }
 
-    /// Exact; zero if there are no values.
+    /// Returns the exact maximum; zero if there are no values.
     pub fn max(&self) -> u64 {
         self.max
     }

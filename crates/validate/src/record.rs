@@ -190,7 +190,7 @@ impl Decoder {
         }
     }
 
-    /// The number of records between the header and the footer.
+    /// Returns the number of records between the header and the footer.
     pub fn expected(&self) -> u64 {
         self.expected
     }

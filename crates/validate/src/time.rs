@@ -14,7 +14,7 @@ impl Span {
         (start <= end).then_some(Span { start, end })
     }
 
-    /// The span of a write with an unknown outcome: it may take effect at any time from `start` on, or never.
+    /// Returns the span of a write with an unknown outcome: it may take effect at any time from `start` on, or never.
     pub fn unanswered(start: u64) -> Span {
         Span {
             start,
@@ -26,7 +26,7 @@ impl Span {
         self.start
     }
 
-    /// `u64::MAX` for a span without an end.
+    /// Returns the end; `u64::MAX` for a span without one.
     pub fn end(self) -> u64 {
         self.end
     }

@@ -116,7 +116,7 @@ impl Collected {
         Ok(())
     }
 
-    /// The length so far, in bytes.
+    /// Returns the length so far, in bytes.
     pub fn len(&self) -> usize {
         self.array.len()
     }

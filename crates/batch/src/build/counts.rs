@@ -31,8 +31,8 @@ impl RowSizes {
 }
 
 impl Counts {
-    /// The statistics of no rows. If `are_collected`, the values of a key are combined to longer ones, so sizes are
-    /// mixed.
+    /// Returns the statistics of no rows. If `are_collected`, the values of a key are combined to longer ones, so
+    /// sizes are mixed.
     pub fn new(are_collected: bool) -> Counts {
         Counts {
             sizes: match are_collected {

@@ -91,7 +91,7 @@ impl RowWriter<'_> {
         Ok(())
     }
 
-    /// A row longer than a chunk is passed on immediately: one such row in each open chunk would take gigabytes.
+    /// Passes on a row that is longer than a chunk immediately: one such row in each open chunk would take gigabytes.
     #[cold]
     fn push_large(
         &mut self,

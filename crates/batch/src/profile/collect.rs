@@ -200,7 +200,7 @@ impl Collector {
     }
 }
 
-/// The front of a long value suffices to distinguish rows with the same key.
+/// Hashes the key and the front of the value, which suffices to distinguish rows with the same key.
 fn row_hash(key: &[u8], value: &[u8]) -> u64 {
     let front = &value[..value.len().min(64)];
     xxh3_64_with_seed(front, xxh3_64(key) ^ value.len() as u64)
@@ -374,7 +374,7 @@ fn length(cell: &Sampled) -> f64 {
     }
 }
 
-/// Each quantile is a value that occurred: there is no interpolation.
+/// Returns the quantiles. Each is a value that occurred: there is no interpolation.
 fn quantiles(ordered: &[f64]) -> Vec<Exact> {
     let Some(last) = ordered.len().checked_sub(1) else {
         return Vec::new();

@@ -20,7 +20,7 @@ impl Default for Distinct {
 }
 
 impl Distinct {
-    /// No register may exceed [`RANK_MAX`].
+    /// Creates a sketch from its registers, none of which may exceed [`RANK_MAX`].
     pub fn of(registers: [u8; REGISTERS]) -> Distinct {
         Distinct {
             registers: Box::new(registers),

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
     use crate::built::Built;
 
-    /// A version with these rows as JSON.
+    /// Returns a version with these rows as JSON.
     fn version(rows: impl Iterator<Item = String>) -> Manifest {
         let mut collector = Collector::new(Shape::Json);
         let mut count = 0;

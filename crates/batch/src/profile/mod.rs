@@ -139,12 +139,12 @@ impl Column {
         }
     }
 
-    /// The share of nulls, from 0 to 1; 0 without rows.
+    /// Returns the share of nulls, from 0 to 1; 0 without rows.
     pub fn null_share(&self, rows: u64) -> f64 {
         self.nulls as f64 / rows.max(1) as f64
     }
 
-    /// The share of the sampled values that are listed in `top`.
+    /// Returns the share of the sampled values that are listed in `top`.
     pub fn top_share(&self) -> f64 {
         let listed: u64 = self.top.iter().map(|it| it.sampled).sum();
         listed as f64 / self.sampled.max(1) as f64
@@ -175,7 +175,7 @@ impl Profile {
 pub struct Exact(f64);
 
 impl Exact {
-    /// `None` for infinities and NaN. Negative zero becomes zero.
+    /// Returns `None` for infinities and NaN. Negative zero becomes zero.
     pub fn new(value: f64) -> Option<Exact> {
         value.is_finite().then_some(Exact(value + 0.0))
     }

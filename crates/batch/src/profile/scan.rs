@@ -19,7 +19,7 @@ pub enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// The cell for a text, or for bytes that may be a text.
+    /// Returns the cell for a text, or for bytes that may be a text.
     pub fn of_text(text: &'a [u8]) -> Cell<'a> {
         match text {
             [] => Cell::Empty,

@@ -109,7 +109,7 @@ pub fn shift((old, of_old): (&Column, &Profile), (new, of_new): (&Column, &Profi
     }
 }
 
-/// An empty bin counts as half a row, because its logarithm would be infinite.
+/// Computes the PSI. An empty bin counts as half a row, because its logarithm would be infinite.
 fn psi(bins: &[Bin], old_rows: f64, new_rows: f64) -> f64 {
     let of = |bin: &Bin| {
         let (old, new) = (bin.old.max(0.5 / old_rows), bin.new.max(0.5 / new_rows));
@@ -218,7 +218,7 @@ mod tests {
     use super::super::collect::{Collector, Shape};
     use super::*;
 
-    /// A column with this many values.
+    /// Returns a column with this many values.
     fn profile(rows: usize, seed: u64, value: impl Fn(&mut Random) -> Option<String>) -> Profile {
         let mut random = Random::new(seed);
         let mut collector = Collector::new(Shape::Json);

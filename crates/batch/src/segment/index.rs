@@ -221,7 +221,7 @@ impl SegmentIndex {
         }
     }
 
-    /// The memory that the index uses, in bytes.
+    /// Returns the memory that the index uses, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.directory_bytes() + self.filter.as_ref().map_or(0, Filter::memory_bytes)
     }

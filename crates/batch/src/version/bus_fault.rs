@@ -119,7 +119,7 @@ impl Slot {
         slot
     }
 
-    /// Only for the thread that took the slot from the free list or appended it.
+    /// Sets the fields. Only for the thread that took the slot from the free list or appended it.
     fn set(&self, start: usize, end: usize, state: *mut MapState) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence + 1, Ordering::Relaxed);

@@ -83,7 +83,7 @@ impl Version {
         })
     }
 
-    /// [`Version::get`] for a version with layers.
+    /// Implements [`Version::get`] for a version with layers.
     #[inline(never)]
     pub(super) fn get_layered(&self, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
         let hash = key_hash(key);
@@ -99,7 +99,7 @@ impl Version {
         }
     }
 
-    /// [`Version::try_get`] for a version with layers.
+    /// Implements [`Version::try_get`] for a version with layers.
     #[inline(never)]
     pub(super) fn try_get_layered(&self, key: &[u8]) -> Result<Attempt<'_>, Error> {
         let hash = key_hash(key);
@@ -126,7 +126,7 @@ impl Version {
         self.is_whole().then_some(found)
     }
 
-    /// [`Version::get_many`] for a version with layers.
+    /// Implements [`Version::get_many`] for a version with layers.
     pub(super) fn get_many_layered<'a>(
         &'a self,
         keys: &[&[u8]],

@@ -221,27 +221,27 @@ impl Version {
         &self.path
     }
 
-    /// The memory that the version's indexes use, in bytes.
+    /// Returns the memory that the version's indexes use, in bytes.
     pub fn index_memory_bytes(&self) -> usize {
         self.here()
             .map(|segment| segment.index.memory_bytes())
             .sum()
     }
 
-    /// The target block size of the lowest layer, if any partition is present.
+    /// Returns the target block size of the lowest layer, if any partition is present.
     pub(crate) fn block_size(&self) -> Option<u32> {
         let segment = self.segments.iter().flatten().next();
         segment.map(|segment| segment.index.footer.block_size)
     }
 
-    /// The footer of a partition's segment in the lowest layer.
+    /// Returns the footer of a partition's segment in the lowest layer.
     pub(crate) fn base_footer(&self, partition: usize) -> Result<&Footer, Error> {
         let segment = self.segments[partition].as_ref();
         let segment = segment.ok_or_else(|| self.partition_not_here(partition))?;
         Ok(&segment.index.footer)
     }
 
-    /// The memory that the directories use, in bytes.
+    /// Returns the memory that the directories use, in bytes.
     pub fn directory_bytes(&self) -> usize {
         self.here()
             .map(|segment| segment.index.directory_bytes())
@@ -405,7 +405,7 @@ impl Version {
         self.segment(key).is_some()
     }
 
-    /// The total size of the segments that are present, in bytes.
+    /// Returns the total size of the segments that are present, in bytes.
     pub fn size_here_bytes(&self) -> u64 {
         self.size_here_bytes
     }
@@ -442,7 +442,7 @@ impl Version {
         self.state.is_whole()
     }
 
-    /// The error for a borrowed value that was returned before its version lost pages.
+    /// Returns the error for a borrowed value that was returned before its version lost pages.
     #[cold]
     pub fn lost(&self) -> Error {
         Error::corrupted(

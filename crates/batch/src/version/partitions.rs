@@ -67,13 +67,13 @@ impl Partitions {
         self.0.is_superset(&other.0)
     }
 
-    /// The union of both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn with(&self, other: &Partitions) -> Partitions {
         Partitions(&self.0 | &other.0)
     }
 
-    /// The partitions that are in this set and not in `other`.
+    /// Returns the partitions that are in this set and not in `other`.
     #[must_use]
     pub fn without(&self, other: &Partitions) -> Partitions {
         Partitions(&self.0 - &other.0)

@@ -534,7 +534,7 @@ fn pieces(map: &[u8], bytes: usize) -> impl Iterator<Item = (usize, usize)> + us
     })
 }
 
-/// A file that ends early was truncated after it was opened: that is damage, not a disk error.
+/// Converts a read error. A file that ends early was truncated after it was opened: that is damage, not a disk error.
 #[cold]
 fn failed(place: &str, path: &Path, error: std::io::Error) -> Error {
     if error.kind() == ErrorKind::UnexpectedEof {

@@ -153,7 +153,7 @@ impl Version {
         Ok(records)
     }
 
-    /// `go_on` is called periodically.
+    /// Verifies the records of a segment and returns their number. `go_on` is called periodically.
     fn verify_records(
         &self,
         segment: &SegmentFile,

@@ -32,7 +32,7 @@ pub struct BlockReader<'a> {
 }
 
 impl<'a> BlockReader<'a> {
-    /// With `window_bytes` of 0 there is no read-ahead, for blocks at random positions.
+    /// Creates a reader. With `window_bytes` of 0 there is no read-ahead, for blocks at random positions.
     pub fn new(segment: &'a SegmentFile, window_bytes: usize) -> BlockReader<'a> {
         BlockReader {
             segment,

@@ -167,7 +167,8 @@ fn key(number: u32) -> Vec<u8> {
     format!("key-{number:06}").into_bytes()
 }
 
-/// A tenth of the keys change, some are removed and some are added; every third time a value is larger than a block.
+/// Returns changes: a tenth of the keys change, some are removed and some are added. Every third time a value is
+/// larger than a block.
 fn some_changes(count: u32, round: u32, is_uniform: bool) -> Changes {
     let changed = (0..count).step_by(10).map(|number| {
         let number = number + round;

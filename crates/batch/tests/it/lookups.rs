@@ -328,8 +328,8 @@ fn duplicates_are_treated_as_told() {
     assert!(!out.exists(), "nothing is left behind");
 }
 
-/// 1200 rows of one key alternate with as many of other keys, in descending order of `seq`. 2 MiB are available for
-/// sorting, and 4 MiB for the values of one key.
+/// Builds 1200 rows of one key, alternating with as many of other keys, in descending order of `seq`. 2 MiB are
+/// available for sorting, and 4 MiB for the values of one key.
 fn build_with_a_heavy_key(
     on_duplicate: OnDuplicate,
     value_size: usize,

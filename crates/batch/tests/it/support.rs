@@ -25,7 +25,7 @@ pub fn build<'a>(
     builder.finish(&|_| ())
 }
 
-/// `count` records with keys and values of mixed sizes.
+/// Returns `count` records with keys and values of mixed sizes.
 pub fn records(count: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
     (0..count)
         .map(|i| {
@@ -35,7 +35,7 @@ pub fn records(count: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-/// `count` records of equal size.
+/// Returns `count` records of equal size.
 pub fn uniform_records(count: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
     (0..count)
         .map(|i| {
@@ -45,7 +45,7 @@ pub fn uniform_records(count: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-/// `count` records, of one size or of many.
+/// Returns `count` records, of one size or of many.
 pub fn some_records(count: u32, is_uniform: bool) -> BTreeMap<Vec<u8>, Vec<u8>> {
     match is_uniform {
         true => uniform_records(count),

@@ -69,7 +69,7 @@ impl Connection {
         self.out.extend_from_slice(requests);
     }
 
-    /// The events to wait for.
+    /// Returns the events to wait for.
     pub fn wants(&self) -> PollFlags {
         self.line.wants(self.written < self.out.len())
     }

@@ -27,7 +27,7 @@ impl Line {
         self.socket.as_fd()
     }
 
-    /// The events to wait for; `has_more` means that there is data to write.
+    /// Returns the events to wait for; `has_more` means that there is data to write.
     pub fn wants(&self, has_more: bool) -> PollFlags {
         let writes = match &self.tls {
             None => has_more,

@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// Idle connections are probably broken too.
+    /// Records a failure. Idle connections are probably broken too, and are dropped.
     pub fn failed(&self, now_ms: u64, random: u64) {
         locked(&self.idle).clear();
         locked(&self.health).failed(now_ms, random);

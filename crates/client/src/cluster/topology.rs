@@ -34,14 +34,14 @@ pub(crate) struct Told {
 }
 
 impl Topology {
-    /// One node with all slots.
+    /// Returns a topology with one node that has all slots.
     pub fn one(address: &str) -> Topology {
         let mut topology = Topology::none();
         topology.set(0, SLOTS - 1, &[Told::at(address)]);
         topology
     }
 
-    /// No nodes.
+    /// Returns a topology without nodes.
     pub fn none() -> Topology {
         Topology {
             nodes: Vec::new(),

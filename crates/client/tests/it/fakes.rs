@@ -82,7 +82,7 @@ impl Fakes {
         self.world.state()
     }
 
-    /// Long timeouts: no call fails by a timeout, unless the machine hangs.
+    /// Returns options with long timeouts: no call fails by a timeout, unless the machine hangs.
     pub fn options() -> ClusterOptions {
         ClusterOptions {
             timeout: Duration::from_secs(60),

@@ -63,7 +63,7 @@ pub(crate) fn emit_value<E: Emit>(value: &Value<'_>, out: &mut E) -> Result<(), 
     Ok(())
 }
 
-/// A map becomes an object with its keys as text; keys that are bytes are in base64.
+/// Writes a map as an object with its keys as text; keys that are bytes are in base64.
 fn emit_map<E: Emit>(
     array: &dyn Array,
     row: usize,

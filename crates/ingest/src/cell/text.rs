@@ -56,7 +56,7 @@ pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> Text {
     Text::Written
 }
 
-/// The names of floats that JSON cannot represent as numbers.
+/// Returns the name of a float that JSON cannot represent as a number.
 pub(crate) fn non_finite(value: f64) -> Option<&'static str> {
     if value.is_nan() {
         Some("NaN")

@@ -69,7 +69,8 @@ pub(crate) struct Syntax {
 }
 
 impl CsvFile {
-    /// `delimiter` is that of the user or of the file's name; if it is `None`, it is detected in the first line.
+    /// Creates the file's state. `delimiter` is that of the user or of the file's name; `None` means that the first
+    /// line determines it.
     pub fn new(
         cutter: Cutter,
         delimiter: Option<u8>,

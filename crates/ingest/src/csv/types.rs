@@ -47,7 +47,7 @@ impl FromStr for CellType {
 
 /// A writer that accepts JSON text.
 pub(crate) trait EmitJson: Emit {
-    /// `json` must be valid.
+    /// Writes JSON text, which must be valid.
     fn json(&mut self, json: &str) -> Result<(), String>;
 }
 

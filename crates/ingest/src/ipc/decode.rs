@@ -48,7 +48,7 @@ impl Decoder {
         }
     }
 
-    /// The position of the next message's rows.
+    /// Returns the position of the next message's rows.
     pub fn at(&self) -> At {
         At::Row(self.row + 1)
     }
@@ -154,7 +154,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A file without rows must still have a schema with the requested columns.
+    /// Ends the file. Even without rows it must have a schema with the requested columns.
     pub fn finish(self) -> Result<(), Fault> {
         self.schema.map(drop).ok_or_else(no_schema)
     }
@@ -173,7 +173,7 @@ struct Reckoned {
 }
 
 impl Reckoned {
-    /// `kept` is the size of the file's dictionaries.
+    /// Estimates the memory; `kept` is the size of the file's dictionaries.
     fn of(message: &Message<'_>, body_bytes: u64, kept: u64) -> Reckoned {
         let is_packed = batch_of(message).is_some_and(|batch| batch.compression().is_some());
         let (least, likely) = if is_packed { (2, 8) } else { (1, 1) };

@@ -14,7 +14,7 @@ use larder_types::Random;
 
 const PARTITIONS: usize = 7;
 
-/// A row's key begins with the digit of its partition.
+/// Returns the partition: the first digit of the key.
 fn partition_of(key: &[u8]) -> u32 {
     u32::from(key[0] - b'0')
 }

@@ -20,7 +20,8 @@ fn file(bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
     (folder, path)
 }
 
-/// People with phones, in a repeated group without a list annotation: the output of parquet-mr's object model.
+/// Returns people with phones, in a repeated group without a list annotation: the output of parquet-mr's object
+/// model.
 fn phones() -> Vec<u8> {
     let schema = "message user {
         required int32 id;
@@ -154,7 +155,7 @@ fn row_groups_have_rows_if_the_footer_says_that_the_file_has_none() {
     );
 }
 
-/// One long text that every row shares through a dictionary.
+/// Returns a file in which every row shares one long text through a dictionary.
 fn one_value_many_rows(value_bytes: usize, rows: usize) -> Vec<u8> {
     let schema = "message t { required int32 id; required binary v (UTF8); }";
     let schema = Arc::new(parse_message_type(schema).unwrap());

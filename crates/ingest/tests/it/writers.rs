@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{column, options, rows_of, texts, untar};
 
-/// The rows by key. A file may lack columns that its format or its writer does not support.
+/// Returns the rows by key. A file may lack columns that its format or its writer does not support.
 fn rows() -> [(&'static str, Value); 3] {
     [
         (
@@ -43,7 +43,7 @@ const TEXTS: [&str; 6] = [
     "6=a,\\b",
 ];
 
-/// The number of columns of a file, without the key.
+/// Returns the number of columns of a file, without the key.
 fn width(name: &str) -> usize {
     match name {
         _ if name.contains("fastparquet") => 4,

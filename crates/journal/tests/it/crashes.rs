@@ -271,7 +271,7 @@ impl Run {
         }
     }
 
-    /// Acknowledged batches must survive: removes older states from the possible ones.
+    /// Removes older states than the acknowledged ones, which must survive.
     fn forget(&mut self) {
         let now = self.disk_now();
         for core in &mut self.cores {

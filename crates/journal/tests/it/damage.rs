@@ -13,7 +13,7 @@ fn path(name: &str) -> PathBuf {
     Path::new("j").join(name)
 }
 
-/// The log of a killed process: `puts` in separate frames, under `fsync`.
+/// Returns the log of a killed process: `puts` in separate frames, under `fsync`.
 fn killed_log(puts: u32, fsync: Fsync) -> (ModelDisk, PathBuf) {
     let disk = ModelDisk::new(7);
     let options = Options {

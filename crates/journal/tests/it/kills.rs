@@ -15,7 +15,7 @@ use crate::rows::Rows;
 const FOLDER: &str = "LARDER_JOURNAL_TEST_FOLDER";
 const PUTS: &str = "LARDER_JOURNAL_TEST_PUTS";
 
-/// The keys of put number `n`, and of a batch of two.
+/// Returns the keys of put number `n`, and of a batch of two.
 fn keys(n: u64) -> [Vec<u8>; 2] {
     [
         format!("a{n:08}").into_bytes(),

@@ -46,7 +46,7 @@ impl Server {
         Location::parse(&format!("http://ann:secret@{}/f?sig=abc", self.address)).unwrap()
     }
 
-    /// The requests so far: first line and range.
+    /// Returns the requests so far: first line and range.
     fn asked(&self) -> Vec<(String, String)> {
         self.requests.try_iter().collect()
     }

@@ -121,7 +121,7 @@ impl Cells {
         }
     }
 
-    /// The total size of all allocated cells.
+    /// Returns the total size of all allocated cells.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes
     }

@@ -82,7 +82,7 @@ impl ValueFile {
         (state.cells.used_bytes(), file)
     }
 
-    /// The number of values that are in memory because the disk was full.
+    /// Returns the number of values that are in memory because the disk was full.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

@@ -374,7 +374,7 @@ impl Page {
     }
 }
 
-/// The layout of an out-of-line key: its length in four bytes, then its bytes.
+/// Returns the layout of an out-of-line key: its length in four bytes, then its bytes.
 fn out_key_layout(len: usize) -> Layout {
     Layout::from_size_align(4 + len, 4).expect("a key has less than 4 GiB")
 }

@@ -170,19 +170,19 @@ impl Page {
         }
     }
 
-    /// The number of bytes in use, without free space and removed records.
+    /// Returns the number of bytes in use, without free space and removed records.
     pub(crate) fn used(self) -> usize {
         let header = self.header();
         header.slots as usize + header.rows as usize * SLOT + self.records_size()
     }
 
-    /// The size of all records.
+    /// Returns the size of all records.
     fn records_size(self) -> usize {
         let header = self.header();
         (header.heap - header.dead) as usize
     }
 
-    /// The free space between the slots and the records.
+    /// Returns the free space between the slots and the records.
     fn gap(self) -> usize {
         let header = self.header();
         header.size as usize
@@ -500,7 +500,7 @@ impl Page {
         }
     }
 
-    /// The address of the lowest record.
+    /// Returns the address of the lowest record.
     #[inline]
     fn heap_start(self) -> *const u8 {
         let header = self.header();

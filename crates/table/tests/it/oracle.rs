@@ -153,7 +153,7 @@ fn check_range(table: &Table, model: &Model, lo: Bound<&[u8]>, hi: Bound<&[u8]>)
     );
 }
 
-/// The ends of a range: keys, prefixes of keys, and the successors of prefixes.
+/// Returns the ends of a range: keys, prefixes of keys, and the successors of prefixes.
 fn ends(random: &mut Random, keys: Keys, clock: &mut u64) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     let mut lo = key(random, keys, clock);
     let mut hi = key(random, keys, clock);

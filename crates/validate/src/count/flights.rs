@@ -17,7 +17,8 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
-    /// `absolute` is the start of the first absolute write. Reads that end after it reveal nothing.
+    /// Indexes the deltas. `absolute` is the start of the first absolute write; reads that end after it reveal
+    /// nothing.
     pub fn new(initial: i64, writes: &[Write], absolute: Option<u64>) -> Flights {
         let mut deltas = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter().enumerate() {

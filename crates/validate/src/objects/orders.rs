@@ -285,7 +285,7 @@ impl Course {
         self
     }
 
-    /// The call at this index is acknowledged: no later search may see the state before it.
+    /// Ends the acknowledged call at this index: no later search may see the state before it.
     fn answered(&self, place: usize) -> Course {
         let mut course = self.clone().dropped(place);
         if let Some(last) = self.behind.iter().rposition(|(of, _)| *of == place) {
@@ -294,7 +294,7 @@ impl Course {
         course
     }
 
-    /// The call at this index has ended; searches may continue to see the state before it.
+    /// Ends the call at this index; searches may continue to see the state before it.
     fn dropped(mut self, place: usize) -> Course {
         self.done &= !(1 << place);
         for (of, _) in &mut self.behind {

@@ -69,7 +69,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Any existing object.
+    /// Returns the condition for any existing object.
     pub const fn any() -> Condition {
         Condition {
             bounds: [(0, u16::MAX); ALL],
@@ -78,7 +78,7 @@ impl Condition {
         }
     }
 
-    /// The object does not exist.
+    /// Returns the condition that the object does not exist.
     pub const fn absent() -> Condition {
         Condition {
             is_absent: true,
@@ -86,13 +86,13 @@ impl Condition {
         }
     }
 
-    /// Also requires that this attribute is from `first` to `last`.
+    /// Adds the condition that this attribute is from `first` to `last`.
     pub const fn within(mut self, at: usize, first: u16, last: u16) -> Condition {
         self.bounds[at] = (first, last);
         self
     }
 
-    /// An existing object that does not match.
+    /// Returns the condition for an existing object that does not match.
     pub const fn negated(mut self) -> Condition {
         self.is_negated = !self.is_negated;
         self

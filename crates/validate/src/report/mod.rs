@@ -125,7 +125,7 @@ pub struct Freshness {
 }
 
 impl Report {
-    /// The number of reads that no order of the writes explains.
+    /// Returns the number of reads that no order of the writes explains.
     pub fn unpredictable(&self) -> u64 {
         self.total.unpredictable()
     }
@@ -134,7 +134,7 @@ impl Report {
         self.levels[level as usize]
     }
 
-    /// The number of reads that this level or one below it rejects. For [`Level::Snapshot`] those are the
+    /// Returns the number of reads that this level or one below it rejects. For [`Level::Snapshot`] those are the
     /// unpredictable reads.
     pub fn refused_up_to(&self, level: Level) -> u64 {
         self.refused_up_to[level as usize]
@@ -172,7 +172,7 @@ impl Report {
 }
 
 impl Tally {
-    /// The number of reads that no order of the writes explains.
+    /// Returns the number of reads that no order of the writes explains.
     pub fn unpredictable(&self) -> u64 {
         self.stale + self.fractured + self.future + self.phantom + self.never + self.untold
     }

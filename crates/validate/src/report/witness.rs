@@ -92,7 +92,7 @@ pub enum Effect {
 
 /// Names for the numbers of a trace, defined by its writer.
 pub trait Names {
-    /// For example "friends of member 17".
+    /// Returns a name such as "friends of member 17".
     fn item(&self, item: u64) -> String {
         format!("item {item}")
     }
@@ -105,7 +105,7 @@ pub trait Names {
         format!("action {action}")
     }
 
-    /// The origin of displayed times, in the clock of the trace.
+    /// Returns the origin of displayed times, in the clock of the trace.
     fn origin(&self) -> u64 {
         0
     }

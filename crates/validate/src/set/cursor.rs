@@ -130,9 +130,9 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// For the last read, which returned this size: the number of open elements that were members, the elements that
-    /// a single write decides with whether it adds them, and the number of other elements. `None` if there are too
-    /// many.
+    /// Returns, for the last read, which had this size: the number of open elements that were members, the elements
+    /// that a single write decides with whether it adds them, and the number of other elements. `None` if there are
+    /// too many.
     pub fn open_at(&self, size: i64) -> Option<OpenAt> {
         if self.too_many {
             return None;
@@ -224,8 +224,8 @@ impl<'a> Cursor<'a> {
         rest
     }
 
-    /// Adjacent positions have a size in common, so the sizes of a read are all those from the minimum to the
-    /// maximum.
+    /// Returns whether the size was possible. Adjacent positions have a size in common, so the sizes of a read are
+    /// all those from the minimum to the maximum.
     fn size_holds(&self, size: i64) -> bool {
         self.sizes().holds(size)
     }

@@ -156,7 +156,7 @@ impl History {
         }
     }
 
-    /// The sizes at all positions; built on first use.
+    /// Returns the sizes at all positions; built on first use.
     pub fn sizes_tree(&self) -> &ExtentTree {
         self.sizes
             .get_or_init(|| ExtentTree::new((0..=self.log.len()).map(|at| self.size(at)).collect()))

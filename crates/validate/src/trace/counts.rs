@@ -176,8 +176,8 @@ impl CountLane {
         self.notes.truncate(kept);
     }
 
-    /// With absolute writes: discards what the last of them certainly overwrote, and adds what certainly came after
-    /// it.
+    /// Settles an item with absolute writes: discards what the last of them certainly overwrote, and adds what
+    /// certainly came after it.
     fn settle_absolute(&mut self, before: u64) {
         let sets = |write: &&count::Write| matches!(write.effect, count::Effect::Set(_));
         let ended = self.writes.iter().filter(sets);

@@ -75,8 +75,8 @@ struct Lanes {
 }
 
 impl<I: Initial> Online<I> {
-    /// `history_ns` is the time for which settled writes are kept, for the age of stale reads; `u64::MAX` keeps them
-    /// forever.
+    /// Creates a validator. `history_ns` is the time for which settled writes are kept, for the age of stale reads;
+    /// `u64::MAX` keeps them forever.
     pub fn new(initial: I, options: &Options, history_ns: u64) -> Online<I> {
         Online {
             initial,
@@ -120,7 +120,7 @@ impl<I: Initial> Online<I> {
         self.sink.into_report()
     }
 
-    /// The number of waiting records and retained writes.
+    /// Returns the number of waiting records and retained writes.
     pub fn held(&self) -> usize {
         let held = self.items.values();
         let lanes = held.flat_map(|held| [Some(&held.now), held.past.as_ref()]);

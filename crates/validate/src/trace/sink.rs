@@ -82,7 +82,7 @@ impl Sink {
         }
     }
 
-    /// The reads so far are final.
+    /// Forgets which reads were rejected: the reads so far are final.
     pub fn forget(&mut self) {
         self.refused.clear();
     }

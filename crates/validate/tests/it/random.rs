@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// The number of histories in a normal run, and in one with `LARDER_SLOW_TESTS=1`.
+/// Returns the number of histories in a normal run, and in one with `LARDER_SLOW_TESTS=1`.
 pub fn rounds(usual: u64, slow: u64) -> u64 {
     match std::env::var_os("LARDER_SLOW_TESTS") {
         Some(_) => slow,

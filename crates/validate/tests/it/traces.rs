@@ -235,7 +235,8 @@ fn each_fault_is_told_from_the_others_with_its_age() {
     assert_eq!(level(Level::Atomic), (4, 0, 0));
 }
 
-/// A correct store: each call takes effect at a point of its own, and reads return the state at that point.
+/// Returns the trace of a correct store: each call takes effect at a point of its own, and reads return the state at
+/// that point.
 fn correct_trace(random: &mut Random, calls: u64) -> Vec<Record> {
     let mut counts = [10i64; 4];
     let mut lists: [std::collections::BTreeSet<u64>; 4] = std::array::from_fn(|_| [1, 2, 3].into());

@@ -25,7 +25,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The number of bytes that the record takes in `bytes`.
+    /// Returns the number of bytes that the record takes in `bytes`.
     pub(super) fn size(&self) -> usize {
         let value_size = match self.large {
             true => LARGE_REF_SIZE,

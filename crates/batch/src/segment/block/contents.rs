@@ -216,7 +216,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The tag of the record that was last returned.
+    /// Returns the tag of the record that was last returned.
     pub fn last_tag(&self) -> Option<u8> {
         let contents = self.contents.as_ref()?;
         let tag = contents.tags + self.next.checked_sub(1)?;

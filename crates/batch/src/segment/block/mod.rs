@@ -198,7 +198,8 @@ pub fn find_plain<'a>(
     }
 }
 
-/// The fast path for a uniform block, with as few operations as possible that wait for the block's bytes.
+/// Looks up a key in a uniform block: the fast path, with as few operations as possible that wait for the block's
+/// bytes.
 #[inline(always)]
 fn find_uniform<'a>(
     bytes: &'a [u8],

@@ -27,13 +27,13 @@ const WIDE: u8 = 1;
 const NARROW_ENDS: usize = 6;
 const WIDE_ENDS: usize = 9;
 
-/// The checksum seed of a record, which identifies its position.
+/// Returns the checksum seed of a record, which identifies its position.
 #[inline(always)]
 fn seed(index: u64, number: u32) -> u64 {
     index.rotate_left(32) ^ u64::from(number)
 }
 
-/// The checksum seed of a header: no record has this number.
+/// Returns the checksum seed of a header: no record has this number.
 fn head_seed(index: u64) -> u64 {
     seed(index, u32::MAX)
 }
@@ -109,13 +109,13 @@ impl<'a> Varied<'a> {
         })
     }
 
-    /// The offset of the records.
+    /// Returns the offset of the records.
     #[inline(always)]
     fn records(&self) -> usize {
         self.ends + self.count * self.end_size
     }
 
-    /// The end of a record, relative to the first one's start.
+    /// Returns the end of a record, relative to the first one's start.
     #[inline(always)]
     fn end(&self, number: usize) -> Option<usize> {
         let at = self.ends + number * self.end_size;
@@ -184,7 +184,7 @@ impl<'a> Varied<'a> {
         self.count
     }
 
-    /// The size of the block without its extents, according to its header.
+    /// Returns the size of the block without its extents, according to its header.
     pub fn size(&self) -> Option<usize> {
         let last = self.count.checked_sub(1)?;
         self.records().checked_add(self.end(last)?)
