@@ -15,7 +15,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def segments():
-    """The bytes of a version's segments, by their names."""
+    """Returns the bytes of a version's segments, by name."""
 
     def read(folder):
         return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.segment"))}
@@ -25,7 +25,7 @@ def segments():
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory):
-    """An HDFS with two datanodes, each of which has every file."""
+    """An HDFS with two datanodes, and two replicas of every file."""
     if not (services.JARS / "Main.class").exists():
         absent = pytest.fail if "CI" in os.environ else pytest.skip
         absent("Hadoop's mini cluster is not installed; scripts/setup test installs it")
@@ -55,20 +55,20 @@ def served_s3(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shared_s3(request):
-    """The S3 that Spark's executors reach: the server, or the simulation where that is not installed."""
+    """The S3 of Spark's executors: the server, or the simulation if the server is not installed."""
     is_served = services.ServedS3.PROGRAM.exists()
     return request.getfixturevalue("served_s3" if is_served else "simulated_s3")
 
 
 @pytest.fixture
 def s3(shared_s3, monkeypatch):
-    """The shared S3, which this process reaches."""
+    """The shared S3, with the settings in this process's environment."""
     yield from reached(shared_s3, monkeypatch)
 
 
 @pytest.fixture(params=["served_s3", "simulated_s3"])
 def each_s3(request, monkeypatch):
-    """The server and the simulation, one after the other."""
+    """The server and the simulation, in turn."""
     yield from reached(request.getfixturevalue(request.param), monkeypatch)
 
 
@@ -81,13 +81,13 @@ def reached(started, monkeypatch):
 
 @pytest.fixture
 def program():
-    """The path of larder."""
+    """The path of the larder binary."""
     return larder_program()
 
 
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory, shared_s3):
-    """Spark with two executors of a core each, processes of their own."""
+    """Spark with two executor processes of one core each."""
     sql = pytest.importorskip("pyspark.sql")
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -98,7 +98,7 @@ def spark_cluster(tmp_path_factory, shared_s3):
         "spark.sql.shuffle.partitions": 4,
         "spark.executor.memory": "512m",
         "spark.task.maxFailures": 2,
-        # An HDFS without datanodes is given up soon.
+        # A short retry window for an HDFS without datanodes.
         "spark.hadoop.dfs.client.retry.window.base": 100,
         **{f"spark.executorEnv.{name}": value for name, value in shared_s3.environment.items()},
     }
@@ -113,14 +113,14 @@ def spark_cluster(tmp_path_factory, shared_s3):
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """A larder that runs: the addresses of its RESP and HTTP ports."""
+    """A running server: the addresses of its RESP and HTTP ports."""
     with running(tmp_path_factory.mktemp("data")) as addresses:
         yield addresses
 
 
 @pytest.fixture
 def start_server(tmp_path):
-    """Starts a larder with the environment that there is then."""
+    """Returns a function that starts a server with the current environment."""
     with ExitStack() as servers:
         yield lambda: servers.enter_context(running(tmp_path / "data"))
 

@@ -1,4 +1,4 @@
-"""An HDFS and an S3 of the tests' own, and what goes wrong with them."""
+"""An HDFS and an S3 for the tests, with fault injection."""
 
 import http.client
 import os
@@ -12,7 +12,7 @@ JARS = PROJECT / ".hdfs-mini-cluster"
 
 
 class Hdfs:
-    """Hadoop's mini cluster: scripts/hdfs-mini-cluster/Main.java knows what it can be told."""
+    """Hadoop's mini cluster; scripts/hdfs-mini-cluster/Main.java defines its commands."""
 
     def __init__(self, folder, datanodes=2):
         words = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx400m", "-cp", f"{JARS}:{JARS}/*", "Main"]
@@ -33,7 +33,7 @@ class Hdfs:
         return answer[2:].strip()
 
     def list(self, path):
-        """The paths of the files below a folder."""
+        """Returns the paths of the files below a folder."""
         return sorted(entry.rpartition("=")[0] for entry in self.tell(f"list {path}").split())
 
     def get(self, path, folder):
@@ -49,7 +49,7 @@ class Hdfs:
 
 
 class S3:
-    """An S3 with the bucket `versions`, behind a proxy that fails as it is told."""
+    """An S3 with the bucket `versions`, behind a proxy that injects faults."""
 
     ACCESS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
 
@@ -70,8 +70,8 @@ class S3:
         self._client.create_bucket(Bucket="versions")
 
     def on(self, fault):
-        """Asks `fault` about each request, as (method, path): it may wait, and gives what is to become of it: None, a status to answer with, "cut"
-        to break the connection, or "short" to break it in the middle of the answer."""
+        """Calls `fault` with the method and path of each request. It may block, and returns None, a status to reply with, "cut" to break the
+        connection, or "short" to break it in the middle of the response."""
         self._proxy.fault = fault
 
     def list(self, prefix=""):
@@ -88,7 +88,7 @@ class S3:
         self._client.upload_file(str(local), "versions", name)
 
     def sent(self):
-        """How many bytes of objects were answered so far."""
+        """Returns the number of object bytes that were sent so far."""
         return self._proxy.sent
 
     def end(self):
@@ -96,7 +96,7 @@ class S3:
 
 
 class SimulatedS3(S3):
-    """moto, in this process."""
+    """A simulated S3: moto, in this process."""
 
     def __init__(self):
         from moto.server import ThreadedMotoServer
@@ -111,7 +111,7 @@ class SimulatedS3(S3):
 
 
 class ServedS3(S3):
-    """Versity's gateway, a server of S3 whose objects are files in a folder."""
+    """Versity's gateway: an S3 server whose objects are files in a folder."""
 
     PROGRAM = PROJECT / ".s3-server" / "versitygw"
 
@@ -144,7 +144,7 @@ def made(folder):
 
 
 def listening_port(process):
-    """The port that a process listens at; None, if it does not yet."""
+    """Returns the port on which a process listens; None if it does not listen yet."""
     sockets = set()
     for entry in Path(f"/proc/{process}/fd").iterdir():
         try:

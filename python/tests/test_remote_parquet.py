@@ -1,4 +1,4 @@
-"""Data sets of Parquet in an object store, as Spark and Hive leave them there."""
+"""Parquet data sets in an object store, in the layout of Spark and Hive."""
 
 import random
 
@@ -16,7 +16,7 @@ def s3(each_s3):
 
 @pytest.fixture
 def table(tmp_path, s3):
-    """A table in parts: 2,000 rows a day with a column of 2 MB that nobody reads, and what a job that failed has left."""
+    """A partitioned table: 2,000 rows per day with an unused column of 2 MB, and the remains of a failed job."""
     noise = random.Random(7)
     for day in (1, 2):
         rows = pa.table(

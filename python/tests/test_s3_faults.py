@@ -1,4 +1,4 @@
-"""What S3 does wrong half way, while a version is built there and while a server pulls it."""
+"""Faults of S3 while a version is built there and while a server pulls it."""
 
 import pyarrow as pa
 import pytest
@@ -20,7 +20,7 @@ def build(letter, out):
 
 
 def once(fault, method, name):
-    """The fault at the first such request, and that it was one."""
+    """Returns a function that injects the fault at the first matching request, and a list of that request."""
     seen = []
 
     def decide(asked, path):
@@ -61,13 +61,13 @@ def test_a_pull_resumes_after_answers_that_are_short_and_refuses_what_is_missing
     larder.push("s3://versions/one", store="s", server=server)
     assert read("m7").startswith("a7")
 
-    # A listing that lags behind shows a manifest whose segment is not there yet.
+    # With an outdated view, the manifest is visible but one of its segments is not.
     s3.on(lambda method, path: 404 if method in ("GET", "HEAD") and "p00003" in path else None)
     with pytest.raises(larder.PushError, match="p00003"):
         larder.push("s3://versions/two", store="s", server=server)
     assert read("m7").startswith("a7")
 
-    # The one that cannot be here yet: of the others the refused pull may have left all.
+    # The only segment that is certainly missing: the failed pull may have left all others.
     decide, seen = once("short", "GET", "p00003")
     s3.on(decide)
     larder.push("s3://versions/two", store="s", server=server)

@@ -39,7 +39,7 @@ def rows(spark, count=5000):
 
 @pytest.fixture(scope="module")
 def files(spark, tmp_path_factory):
-    """The rows, as files that larder reads itself."""
+    """The rows as files, which larder reads without Spark."""
     folder = tmp_path_factory.mktemp("files")
     rows(spark).coalesce(1).write.parquet(str(folder / "rows"))
     return str(folder / "rows" / "*.parquet")

@@ -1,4 +1,4 @@
-"""Builds by several executors, into HDFS and S3, and what may go wrong with them half way."""
+"""Builds by several executors into HDFS and S3, and failures during them."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def spark(spark_cluster):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, spark):
-    """The same rows, built by one process, for some numbers of partitions."""
+    """Returns the same rows, built by one process, for any number of partitions."""
     folder = tmp_path_factory.mktemp("alone")
     rows(spark).coalesce(1).write.parquet(str(folder / "rows"))
 
@@ -82,7 +82,7 @@ def test_what_spark_leaves_on_an_s3_server_goes_live_by_a_push(spark, served_s3,
 
 
 def executors():
-    """The processes of the executors of Spark's application."""
+    """Returns the process ids of the Spark application's executors."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -122,8 +122,8 @@ def test_an_executor_that_is_killed_while_it_writes_is_replaced(spark, s3, alone
 
 
 def test_a_task_that_still_writes_when_another_takes_its_place_leaves_one_good_file(spark, s3, alone, segments, tmp_path):
-    """Spark runs no task twice at once on one machine, so a task's executor is killed when it has sent its file, and the file arrives beside that of the
-    next try."""
+    """Spark never runs a task twice concurrently on one machine. The test therefore kills the executor when it has sent its file, which then arrives
+    together with that of the next attempt."""
     held = threading.Lock()
     seen = []
     both = threading.Event()
@@ -139,7 +139,7 @@ def test_a_task_that_still_writes_when_another_takes_its_place_leaves_one_good_f
             return None
         for executor in executors():
             os.kill(executor, signal.SIGKILL)
-        # Without a second try the build is to fail, not to hang.
+        # Without a second attempt the build must fail, not hang.
         return None if both.wait(60) else 403
 
     s3.on(hold_until_there_are_two)

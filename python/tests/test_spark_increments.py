@@ -1,4 +1,4 @@
-"""Deltas built on Spark: what `larder build --on` makes, by tasks of which each reads what it compares with."""
+"""Deltas built on Spark: the result equals that of `larder build --on`; each task reads only what it compares with."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ def spark(spark_cluster):
 
 @pytest.fixture(scope="module")
 def days(spark, tmp_path_factory):
-    """Monday's rows; what has changed on Tuesday, what has gone, and all of Tuesday's rows, as data frames and as files."""
+    """Monday's rows; Tuesday's changes and removals; and all of Tuesday's rows, as data frames and as files."""
     folder = tmp_path_factory.mktemp("days")
     numbers = spark.range(COUNT)
     row = [f.concat(f.lit("m"), f.col("id")).alias("member")]
@@ -33,7 +33,7 @@ def days(spark, tmp_path_factory):
     monday = numbers.select(*row, (f.col("id") / 4).alias("score"))
     changed = numbers.where(is_changed & ~is_gone).select(*row, (f.col("id") / 2).alias("score"))
     added = spark.range(COUNT, COUNT + 40).select(*row, f.lit(7.0).alias("score"))
-    # A row that says what the base says already is in it, too.
+    # Includes a row that equals the base's.
     same = numbers.where("id = 100").select(*row, (f.col("id") / 4).alias("score"))
     gone = numbers.where(is_gone).select(*row)
     kept = numbers.where(~is_changed & ~is_gone).select(*row, (f.col("id") / 4).alias("score"))
@@ -147,7 +147,7 @@ def test_a_base_that_goes_or_becomes_another_fails_the_build_and_leaves_no_versi
     larder.build(days[1]["tuesday"], store="s", key="member", out=other, partitions=8)
 
     def then(change):
-        """The rows, of which the first makes the change: tasks that write see it, and the driver has not."""
+        """Returns the rows; reading them makes the change, so that the writing tasks see it and the driver did not."""
 
         def each(batches):
             for batch in batches:

@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles a failure before anything was sent.
+    /// Handles a failure of a read, or one before anything was sent: the call may be retried.
     fn not_reached(&mut self, node: Arc<Node>, error: &io::Error) {
         node.failed(self.known.now_ms(), self.known.random());
         self.known.doubt();

@@ -194,8 +194,8 @@ impl Known {
         }
     }
 
-    /// Returns the known nodes in random order, with failed ones last, followed by the nodes that the caller
-    /// configured.
+    /// Returns the known nodes, starting with a random one and with failed ones last, followed by the nodes that the
+    /// caller configured.
     fn to_ask<'a>(
         &'a self,
         nodes: &'a BTreeMap<String, Arc<Node>>,

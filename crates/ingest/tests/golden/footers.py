@@ -1,8 +1,8 @@
-"""Makes dremio.parquet and no_row_count.parquet: small files whose footers are as two old writers wrote them.
+"""Creates dremio.parquet and no_row_count.parquet: small files with the footers of two old writers.
 
     python3 footers.py
 
-Nothing in the build runs this: the files are kept, so that what was once readable stays so.
+The build does not run this script: the files are kept, so that what was once readable stays readable.
 """
 
 import struct
@@ -60,7 +60,7 @@ def page(raw, packed, values, repetition):
 
 
 def levels(numbers):
-    """Runs of levels, behind their size."""
+    """Runs of levels, after their size."""
     out, at = b"", 0
     while at < len(numbers):
         end = at
@@ -77,10 +77,10 @@ def finished(body, footer):
 
 
 def dremio():
-    """39 rows of one number. The dictionary begins at byte 0, and there is none. Fields of Dremio's own have numbers that the format
-    took later: a column's metadata have page headers as field 15, the column has a number as field 8."""
+    """39 rows of one number. The dictionary offset is 0, and there is no dictionary. Dremio's private fields have numbers that the
+    format assigned later: a column's metadata have page headers as field 15, the column has a number as field 8."""
     raw = levels([1] * 39) + struct.pack("<I", 1552) * 39
-    # Snappy: ten bytes as they are, then copies of what is four bytes before.
+    # Snappy: ten literal bytes, then copies from four bytes before.
     packed = varint(len(raw)) + bytes([9 << 2]) + raw[:10]
     left = len(raw) - 10
     while left > 0:
@@ -121,8 +121,8 @@ def dremio():
 
 
 def no_row_count():
-    """Six rows of a number and a repeated group without an annotation. The footer says that the file has no rows, and its row group
-    that it has six."""
+    """Six rows of a number and a repeated group without an annotation. The footer has a row count of 0, and its row group
+    one of 6."""
     repeated, of_group, of_kind = [0, 0, 0, 0, 0, 0, 1, 1], [0, 0, 1, 2, 2, 2, 2, 2], [0, 0, 1, 2, 3, 3, 2, 3]
     numbers = [5555555555, 1111111111, 1111111111, 2222222222, 3333333333]
     kinds = [b"home", b"home", b"mobile"]

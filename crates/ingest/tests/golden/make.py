@@ -1,9 +1,9 @@
-"""Makes the files of this folder, and prints what other readers make of them: the texts that tests/it/columns.rs holds.
+"""Creates the files of this folder, and prints how other readers show them: the texts in tests/it/columns.rs.
 
     python -m venv venv && venv/bin/pip install pyarrow==26.0.1 duckdb==2.0.0 fastavro==1.13.1 flatbuffers==25.12.19
     venv/bin/python make.py
 
-Nothing in the build runs this: the files are kept, so that what was once readable stays so.
+The build does not run this script: the files are kept, so that what was once readable stays readable.
 """
 
 import datetime

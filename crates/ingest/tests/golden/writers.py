@@ -1,4 +1,4 @@
-"""Writes one table with every writer that is installed, in every format and with every option that changes the bytes.
+"""Writes one table with every installed writer, in every format and with every option that changes the bytes.
 
     mkdir out
     python -m venv new && new/bin/pip install pyarrow polars duckdb pandas fastparquet && new/bin/python writers.py out
@@ -7,7 +7,7 @@
     python -m venv spark3 && spark3/bin/pip install 'pyspark>=3.5,<4' && spark3/bin/python writers.py out
     tar -C out -c . | zstd -19 -o writers.tar.zst -f
 
-A file is called WRITER-VERSION-OPTIONS.FORMAT. `tests/it/writers.rs` reads all files of the archive; nothing in the build runs this script.
+A file is called WRITER-VERSION-OPTIONS.FORMAT. `tests/it/writers.rs` reads all files of the archive; the build does not run this script.
 """
 
 import datetime
@@ -37,7 +37,7 @@ ROWS = [
         "price": decimal.Decimal("-0.05"), "bytes": b"", "list": [], "struct": {"a": None, "b": "né, so long that no view holds it"},
     },
 ]
-# What CSV can say without a type: whole numbers, and texts that are not empty.
+# The values that CSV can represent without types: integers, and texts that are not empty.
 TEXTS = [
     (1, 'a "quoted", text\nof two lines'),
     (2, "né; x|y"),

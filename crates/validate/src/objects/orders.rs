@@ -30,7 +30,7 @@ const NOWHERE: usize = RUNNING_MAX;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Course {
     state: State,
-    /// A bit set by the indexes of running calls.
+    /// The running calls that have taken effect: a bit set by their indexes.
     done: u64,
     /// Previous states, before writes that have taken effect but are not acknowledged yet, each with the index of the
     /// write, in order. Searches in regions may see these.

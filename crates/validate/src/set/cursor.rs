@@ -1,4 +1,4 @@
-//! Validates the reads of one list in ascending order of their starts, in parallel with the log.
+//! Validates the reads of one list in ascending order of their starts, while advancing through the log.
 
 use super::history::{History, Known};
 use super::subset::{KEYS_MAX, Subset, subset};
