@@ -1,4 +1,5 @@
-//! Whom and what an action takes: members drawn and held, partners, resources. What cannot be done is skipped, and counted.
+//! Chooses the participants of an action: members drawn and held, partners, resources. An action that cannot be carried
+//! out is skipped and counted.
 
 use super::call::{Over, Turn};
 use super::worker::Worker;
@@ -6,20 +7,20 @@ use crate::model::action::Action;
 use crate::model::session::Session;
 use crate::model::state::{Hold, Relation};
 
-/// Draws until one is found that nobody holds.
+/// Maximum number of draws to find a member that is not held.
 const FREE_TRIES: u32 = 100;
 
-/// Draws of somebody to invite, or of a partner whom nobody holds.
+/// Maximum number of draws to find a member to invite, or a partner that is not held.
 const PARTNER_TRIES: u32 = 32;
 
-/// The other member and the resource of a session; None where there is none, or where the session needs none.
+/// The other member and the resource of a session. A field is None if the session needs none or none exists.
 pub struct Others {
     pub member: Option<u32>,
     pub resource: Option<u64>,
 }
 
 impl Worker {
-    /// One action by itself, of members drawn for it.
+    /// Performs a single action that belongs to no session, for members drawn for it.
     pub async fn act(&self, action: Action, turn: Turn) -> Result<(), Over> {
         if !action.is_write() {
             return self.look(action, turn).await;
@@ -59,9 +60,9 @@ impl Worker {
         self.skip(action, turn)
     }
 
-    /// A read; the member who looks is held if members act for one thread at a time.
+    /// Performs a read. Holds the viewing member if each member acts for one thread at a time.
     async fn look(&self, action: Action, turn: Turn) -> Result<(), Over> {
-        // What a feed may show depends on whose friend the member is meanwhile.
+        // What a feed may show depends on the member's friendships, so these must not change during the read.
         let held = match self.conduct().unique_reads || action == Action::ViewFeed {
             true => match self.hold_drawn() {
                 Some(held) => Some(held),
@@ -91,7 +92,7 @@ impl Worker {
         self.skip_all([action].into_iter(), turn)
     }
 
-    /// Counts actions that cannot be carried out, of one draw.
+    /// Counts the actions of one draw that cannot be carried out.
     pub fn skip_all(&self, actions: impl Iterator<Item = Action>, turn: Turn) -> Result<(), Over> {
         let now = self.schedule.clock.now();
         if now >= self.schedule.end {
@@ -108,7 +109,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A member to look at, or to look; counted.
+    /// Draws a member to view or to act as the viewer, and counts the draw.
     fn drawn(&self) -> u32 {
         let member = self.draw();
         self.count(member);
@@ -124,14 +125,14 @@ impl Worker {
         self.cells.count(&mut interval.measured.drawn, member);
     }
 
-    /// The first drawn whom nobody holds, who is counted; None if all that were drawn are held by others.
+    /// Holds the first drawn member that is not held, and counts the draw. None if every drawn member is held.
     pub fn hold_drawn(&self) -> Option<Hold<'_>> {
         let held = (0..FREE_TRIES).find_map(|_| self.state.hold(self.draw()))?;
         self.count(held.member());
         Some(held)
     }
 
-    /// A member who can finish the session; after so many tries one who cannot.
+    /// Holds a member that can complete the session. After `Conduct::tries` draws, holds one that cannot.
     pub fn hold_for(&self, session: Session) -> Option<Hold<'_>> {
         let can = |own: &Hold| match session {
             Session::ViewFriend | Session::Thaw => own.has(Relation::Friend),
@@ -147,7 +148,8 @@ impl Worker {
         self.hold_drawn()
     }
 
-    /// Somebody with this relation to a member, held; whoever it is among those that are this client's and that nobody else holds.
+    /// Holds a member with this relation to `own`, chosen at random from those that belong to this client and are not
+    /// held.
     pub fn partner(&self, own: &Hold, relation: Relation) -> Option<Hold<'_>> {
         if !own.has(relation) {
             return None;
@@ -161,8 +163,9 @@ impl Worker {
             .find_map(|other| self.state.hold(other))
     }
 
-    /// Somebody who has nothing to do with a member, held. Members are invited as often as they are drawn, so that those who are drawn often to
-    /// answer have invitations; where all of them are related already, anybody is invited.
+    /// Holds a member with no relation to `own`. Members are invited as often as they are drawn, so that members that
+    /// are often drawn to answer have invitations. If all drawn members are related already, any unrelated member is
+    /// invited.
     pub fn stranger(&self, own: &Hold) -> Option<Hold<'_>> {
         let known = own.relations();
         let mut random = self.random.borrow_mut();
@@ -175,14 +178,14 @@ impl Worker {
             .find_map(|other| self.state.hold(other))
     }
 
-    /// One of the resources that a member created.
+    /// Returns one of the resources that a member created.
     pub fn resource_of(&self, member: u32) -> u64 {
         let all = self.setup.population.resources_of(member);
         let size = (all.end - all.start) as usize;
         all.start + self.random.borrow_mut().index(size) as u64
     }
 
-    /// The member and the resource that a session is about, besides the member whose session it is.
+    /// Returns the other member and the resource of a session, besides the member that performs it.
     pub fn others_for(&self, session: Session, own: &Hold) -> Others {
         let member = match session {
             Session::ViewFriend => self.friend_of(own),
@@ -201,7 +204,8 @@ impl Worker {
         Others { member, resource }
     }
 
-    /// One of the resources at the top of a member's wall. Their creators are of the member's community, so their comments are this client's.
+    /// Returns one of the first resources on a member's wall that `fits`. The creators of these resources belong to the
+    /// member's community, so their comments belong to this client.
     fn resource_on_wall(&self, member: u32, fits: impl Fn(u64) -> bool) -> Option<u64> {
         let top = self.conduct().top as usize;
         let wall = self.state.walls().descending(member).take(top);
@@ -212,7 +216,7 @@ impl Worker {
         }
     }
 
-    /// One of a member's friends who is this client's.
+    /// Returns one of a member's friends that belong to this client.
     fn friend_of(&self, own: &Hold) -> Option<u32> {
         let known = own.relations();
         let list = known.with(Relation::Friend);

@@ -1,8 +1,8 @@
-//! The number of actions that a trial may still begin, where it is bounded by a count.
+//! Counts down the actions that a trial bounded by a count may still start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shared by the workers of a trial.
+/// The remaining actions of a trial, shared by its workers.
 pub struct Budget {
     left: AtomicU64,
 }
@@ -14,7 +14,7 @@ impl Budget {
         }
     }
 
-    /// Takes one action; false where none is left.
+    /// Takes one action from the budget. Returns false if none is left.
     pub fn take(&self) -> bool {
         let one_less = |left: u64| left.checked_sub(1);
         let taken = self

@@ -1,7 +1,8 @@
-//! Calls of a data store: stamped, given up in time, measured, recorded, and followed by what is known of the members.
+//! Calls the data store: timestamps each call, limits its duration, measures and records it, and updates the state of
+//! the members.
 //!
-//! The stamp at which a call begins also decides whether it does: one that would begin when the trial is over is not made ([`Over`]), so that every
-//! call that the data store sees in the measured time is measured.
+//! The start timestamp also decides whether a call is made: a call that would start after the end of the trial is not
+//! made ([`Over`]). Therefore every call that the data store receives in the measured time is measured.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -19,11 +20,11 @@ use crate::model::state::{Change, Hold, Relation};
 use crate::stores::contract::{Client, Failure, People, Reply};
 use crate::verdict::trace;
 
-/// The trial was over when a call was to begin: the data store was asked nothing.
+/// The trial was over when a call was due, so no call was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Over;
 
-/// Which session a call belongs to, and when it was meant to begin; None: when it did.
+/// The session of a call and the scheduled start of the call. With no scheduled start, the actual start counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     session: u32,
@@ -31,7 +32,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The next call of the same session begins when the one before has ended.
+    /// Returns the turn of the next call of the same session, which starts when the previous call has ended.
     pub fn next(self) -> Turn {
         Turn {
             moment: None,
@@ -40,7 +41,7 @@ impl Turn {
     }
 }
 
-/// Bits of a session's number that count; those above are the worker.
+/// Number of low bits of a session number that count sessions; the bits above them identify the worker.
 const SESSION_BITS: u32 = 26;
 
 impl Worker {
@@ -172,7 +173,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The comment was taken before.
+    /// Deletes a comment that was taken from the state before.
     pub async fn delete_comment(
         &self,
         turn: Turn,
@@ -203,7 +204,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Posts, or shares: to a data store both are a post.
+    /// Posts or shares. The data store treats both as a post.
     pub async fn post_to_feed(&self, turn: Turn, action: Action, member: u32) -> Result<(), Over> {
         let post = self.state.posts().next(member);
         let call = self.call(action, turn, |client| client.post_to_feed(member, post));
@@ -213,7 +214,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Judged here and now: the record is of a content that nobody wrote, unless the view is explained.
+    /// Views a feed and validates the answer immediately. If no order of the writes explains the answer, the record
+    /// refers to content that was never written, so it counts as unpredictable.
     pub async fn view_feed(&self, turn: Turn, own: &Hold<'_>) -> Result<(), Over> {
         let action = Action::ViewFeed;
         let (member, top) = (own.member(), self.conduct().top);
@@ -246,7 +248,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Accepts or rejects.
+    /// Accepts or rejects an invitation.
     pub async fn answer(
         &self,
         turn: Turn,
@@ -289,7 +291,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The pair was one thing to each other and should be another: recorded for both.
+    /// Records, for both members, that the relation of a pair changed from `before` to `after`.
     #[expect(clippy::too_many_arguments)]
     fn related(
         &self,
@@ -319,7 +321,7 @@ impl Worker {
         }
     }
 
-    /// Makes a call, unless the trial is over: its answer or its failure, and from when to when it took.
+    /// Makes a call unless the trial is over. Returns its start and end times and its result.
     async fn call<'a, T>(
         &'a self,
         action: Action,
@@ -341,7 +343,7 @@ impl Worker {
             return Err(Over);
         }
         let mut reply = make(&*self.client);
-        // An answer that is there at once needs no timer.
+        // An answer that is ready on the first poll needs no timer.
         let result = match poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
             Poll::Ready(result) => result,
             Poll::Pending => {
@@ -365,7 +367,7 @@ impl Worker {
         Ok((span, result))
     }
 
-    /// Takes an action that is due now from the budget, where there is one. If none is left the trial of all workers ends.
+    /// Takes an action due now from the budget, if the trial has one. If none is left, ends the trial for all workers.
     pub fn may_begin(&self, now: u64) -> bool {
         let Some(budget) = &self.budget else {
             return true;
@@ -378,7 +380,8 @@ impl Worker {
         false
     }
 
-    /// Whether the trial ended because its count was reached. No moment is then too late.
+    /// Whether the trial ended because it reached its number of actions. In that case no scheduled start counts as
+    /// missed.
     pub fn ended_by_count(&self) -> bool {
         self.budget.as_ref().is_some_and(|it| it.is_spent())
     }
@@ -396,7 +399,7 @@ impl Worker {
         }
     }
 
-    /// Counts a moment of an open loop that came before the end, and whose call did not begin by then.
+    /// Counts a scheduled start of an open loop that was due before the end of the trial but whose call was not made.
     pub fn too_late(&self, turn: Turn) {
         if self.ended_by_count() {
             return;
@@ -407,20 +410,20 @@ impl Worker {
 
     fn measure(&self, action: Action, begun: u64, end: u64, failure: Option<&Failure>) {
         if end >= self.schedule.end {
-            // No other begins, however late the worker's own task gets to know.
+            // No further call starts, even if the worker's own task notices the end late.
             self.stopped.set(true);
         }
         let mut interval = self.interval.borrow_mut();
         if let Some(failure) = failure {
             interval.failed(&failure.to_string());
         }
-        // What began in the warm-up and ends in the measured time is of neither.
+        // A call that starts during the warm-up and ends in the measured time counts for neither.
         if self.schedule.covers(begun) || end < self.schedule.measured_from {
             interval.measured.actions[action as usize].record(end.saturating_sub(begun), failure);
         }
     }
 
-    /// Counts an answer whose bytes were not those stored.
+    /// Counts an answer whose bytes differ from those stored.
     fn wrong(&self, action: Action, turn: Turn, span: Span, wrong: bool) {
         let begun = turn.moment.unwrap_or(span.start());
         if wrong && self.schedule.covers(begun) && !self.setup.store.is_hollow() {
@@ -429,7 +432,7 @@ impl Worker {
         }
     }
 
-    /// A list that was read, by its sketch.
+    /// Records a list that was read, as a sketch.
     fn list(
         &self,
         action: Action,

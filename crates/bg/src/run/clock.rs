@@ -1,15 +1,15 @@
-//! Nanoseconds since a run's start on the monotonic clock: what traces are stamped with.
+//! The clock of a run: nanoseconds since its start on the monotonic clock. Traces use these timestamps.
 
 use std::time::{Duration, Instant};
 
-/// Never goes back; all workers of a run share one.
+/// A monotonic clock, shared by all workers of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
 }
 
 impl Clock {
-    /// Starts now, a microsecond late: nothing of the run is at 0, which is for what was before it.
+    /// Starts the clock at one microsecond: no event of the run has time 0, which stands for everything before the run.
     pub fn start() -> Clock {
         let now = Instant::now();
         Clock {
@@ -22,7 +22,7 @@ impl Clock {
         elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos())
     }
 
-    /// When the clock will show this.
+    /// Returns the instant at which the clock will show `nanoseconds`.
     pub fn instant(&self, nanoseconds: u64) -> Instant {
         self.start + Duration::from_nanos(nanoseconds)
     }

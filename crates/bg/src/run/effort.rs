@@ -1,4 +1,4 @@
-//! Processor time that was used: of this process, of the thread that asks, and of everybody else on this machine.
+//! Measures processor time: of this process, of the calling thread, and of all other processes on this machine.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,30 +18,30 @@ fn duration(time: Timespec) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What Linux counts processor time in, wherever it tells it: hundredths of a second.
+/// The unit in which Linux reports processor time in `/proc`: one hundredth of a second.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How much processor time was used until an instant, and by whom. None of it where there is no /proc.
+/// Processor time used up to an instant, by user. Without `/proc`, only the time of this process is known.
 pub struct Usage {
     own: Duration,
-    /// All of the machine's, but for interrupts.
+    /// Time of all processes of the machine, without interrupts.
     all: Option<Duration>,
     stolen: Option<Duration>,
-    /// Of each process of the data store's server.
+    /// Time of each process of the data store's server, by process id.
     servers: HashMap<u32, Duration>,
 }
 
-/// What others used between two instants.
+/// Processor time used between two instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Others {
     pub own: Duration,
-    /// Neither this process nor the server.
+    /// Time of all processes other than this one and the server.
     pub others: Option<Duration>,
     pub stolen: Option<Duration>,
 }
 
 impl Usage {
-    /// Now. `servers`: what processes of the data store's server are called.
+    /// Returns the usage up to now. `servers` holds the names of the data store's server processes.
     pub fn now(servers: &[&str]) -> Usage {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let total = total(&stat);
@@ -74,7 +74,7 @@ impl Usage {
     }
 }
 
-/// Of the machine's first line: what processes used, and what was stolen.
+/// Parses the first line of `/proc/stat`: returns the time that processes used and the time stolen by the host.
 fn total(stat: &str) -> Option<(Duration, Duration)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u32> = line
@@ -100,7 +100,8 @@ fn of_processes(names: &[&str]) -> HashMap<u32, Duration> {
         .collect()
 }
 
-/// A process's name and what it used. The name stands in parentheses and may hold some.
+/// Returns a process's name and the processor time it used. The name is enclosed in parentheses and may contain
+/// parentheses.
 fn of_process(stat: &str) -> Option<(&str, Duration)> {
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
@@ -141,7 +142,7 @@ mod tests {
                 stolen: Some(Duration::from_millis(100)),
             }
         );
-        // A server's process that came later counts whole.
+        // A server process that started after the first instant counts with all its time.
         let mut early = usage(100, 1000, 0);
         early.servers.clear();
         let others = early.until(&usage(100, 2000, 450)).others;

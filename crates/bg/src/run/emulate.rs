@@ -1,4 +1,4 @@
-//! One emulated thread: draws what to do, does it, thinks, until it is told to end.
+//! One emulated thread: draws an action or a session, performs it and thinks, until the trial stops it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::model::mix::Doing;
 use crate::model::session::{Session, Step};
 use crate::model::state::{Hold, Relation};
 
-/// After so many calls in a row that were answered at once, others get their turn.
+/// After this many consecutive calls that completed on the first poll, the task yields to others.
 const INSTANT_MAX: u32 = 32;
 
 pub async fn emulate(worker: Rc<Worker>, place: u32) {
@@ -44,8 +44,8 @@ pub async fn emulate(worker: Rc<Worker>, place: u32) {
     }
 }
 
-/// The actions of a session, as one member. A session whose member has no friend, no invitation or no comment performs the actions before the one that it
-/// cannot carry out; that one and those after it are skipped.
+/// Performs the actions of a session as one member. If an action cannot be carried out because the member has no
+/// friend, invitation or comment, that action and those after it are skipped.
 async fn hold_session(worker: &Worker, session: Session, mut turn: Turn) -> Result<(), Over> {
     let steps = session.steps();
     let Some(own) = worker.hold_for(session) else {
@@ -71,7 +71,7 @@ async fn hold_session(worker: &Worker, session: Session, mut turn: Turn) -> Resu
     Ok(())
 }
 
-/// One action of a session. Returns false where there is nobody and nothing to carry it out with.
+/// Performs one action of a session. Returns false if the member or object that it needs does not exist.
 async fn perform(
     worker: &Worker,
     step: Step,

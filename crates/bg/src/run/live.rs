@@ -1,6 +1,7 @@
-//! What can be seen of a trial while it runs, and changed: threads, an early end.
+//! The state of a running trial that other threads can watch and control: number of threads, early end.
 //!
-//! Workers keep their counts to themselves and hand them over every second ([`Interval`]), so that watching costs them nothing.
+//! Workers collect their counts locally and hand them over once a second ([`Interval`]), so that observers do not slow
+//! them down.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,77 +13,77 @@ use super::schedule::Schedule;
 use crate::model::draw::Drawn;
 use crate::verdict::measure::{Judged, Laboratory, Load, Measured, Moment, Trial};
 
-/// Shared between a process, those who watch it, and those who press its buttons.
+/// The state shared between a process, its observers and those that control it.
 pub struct Live {
     control: watch::Sender<Control>,
-    /// No trial shall begin any more.
+    /// Set when no further trial may start.
     over: AtomicBool,
     seen: Mutex<Seen>,
 }
 
-/// Told after each second of a trial.
+/// A callback that runs after each second of a trial.
 pub type Tell = Box<dyn FnMut(&Live)>;
 
-/// A laboratory whose trials can be watched, changed and ended while they run: this process, or clients together.
+/// A laboratory whose trials can be watched, changed and ended while they run: this process, or a group of clients.
 pub trait Watchable: Laboratory {
     fn live(&self) -> &Arc<Live>;
 
-    /// Calls this after each second of a trial.
+    /// Sets the callback that runs after each second of a trial.
     fn watch(&mut self, tell: Tell);
 }
 
-/// What workers obey.
+/// The settings that workers follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Control {
     /// None before the start.
     pub schedule: Option<Schedule>,
-    /// Emulated threads of all workers together.
+    /// Number of emulated threads of all workers together.
     pub threads: u32,
     pub stop: bool,
-    /// There will be no start.
+    /// Set when the trial will not start.
     pub cancelled: bool,
 }
 
-/// The trial so far.
+/// The results of the trial so far.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub trial: Trial,
-    /// Emulated threads at present, or at most in an open loop.
+    /// Current number of emulated threads; in an open loop, the maximum.
     pub threads: u32,
-    /// Nanoseconds since the trial's start; zero before it.
+    /// Nanoseconds since the start of the trial; 0 before it.
     pub now_ns: u64,
-    /// How many seconds have ended, the warm-up's too.
+    /// Number of seconds completed, including the warm-up.
     pub seconds: u64,
-    /// Whether the one that ended last was measured, and none of the warm-up.
+    /// Whether the last completed second was in the measured time, not in the warm-up.
     pub counts: bool,
-    /// All that was measured, up to the last second.
+    /// Totals of the measured time, up to the last completed second.
     pub total: Measured,
-    /// Of the second that ended last, the warm-up's too.
+    /// Values of the last completed second, which may be in the warm-up.
     pub second: Measured,
-    /// Why calls failed, with how many did so; the first few reasons.
+    /// Reasons for failed calls, with the number of calls that each affected. Limited to the first few reasons.
     pub failures: Vec<(String, u64)>,
     next: Measured,
     fatal: Option<String>,
-    /// What was judged when the last second ended: reads, and the unpredictable.
+    /// Numbers of validated reads and of unpredictable reads at the end of the last second.
     judged: (u64, u64),
-    /// The judge gave up: what it said before does not hold for the trial so far.
+    /// Set when online validation gave up: its earlier results do not cover the trial so far.
     unjudged: bool,
 }
 
-/// What one worker saw since it last told.
+/// What one worker measured since its last interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Interval {
-    /// As the schedule numbers intervals.
+    /// Number of the interval, as in the schedule.
     pub index: u64,
     pub measured: Measured,
     pub failures: Vec<(String, u64)>,
 }
 
-/// Reasons for failures that are told apart.
+/// Maximum number of distinct failure reasons kept.
 const REASONS_MAX: usize = 16;
 
 impl Interval {
-    /// With nothing drawn yet, as `drawn` has it.
+    /// Returns an empty interval. `drawn` must have no draws.
     pub fn new(index: u64, drawn: Drawn) -> Interval {
         Interval {
             index,
@@ -122,40 +123,40 @@ impl Live {
         }
     }
 
-    /// Looks at the trial; workers do not wait for whoever looks.
+    /// Runs `look` on the current results. Workers do not wait for observers.
     pub fn seen<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
         look(&self.lock())
     }
 
-    /// Changes the number of emulated threads of a closed loop that runs.
+    /// Changes the number of emulated threads of a running closed loop.
     pub fn set_threads(&self, threads: u32) {
         self.control
             .send_modify(|control| control.threads = threads);
         self.lock().threads = threads;
     }
 
-    /// Ends the trial now: calls under way get their answers, what was measured is the result.
+    /// Ends the trial now. Calls in flight complete, and the result is what was measured so far.
     pub fn stop(&self) {
         self.control.send_modify(|control| control.stop = true);
     }
 
-    /// Ends the trial now, and every later one before it begins.
+    /// Ends the trial now and prevents later trials from starting.
     pub fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
         self.stop();
     }
 
-    /// Whether it was told to [`end`](Live::end).
+    /// Whether [`end`](Live::end) was called.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// What was asked for.
+    /// Returns the current settings.
     pub(crate) fn control(&self) -> Control {
         *self.control.borrow()
     }
 
-    /// Lets go of workers that wait for a start that will not be.
+    /// Releases workers that wait for a start that will not happen.
     pub(super) fn cancel(&self) {
         self.control.send_modify(|control| {
             control.stop = true;
@@ -169,7 +170,7 @@ impl Live {
         self.stop();
     }
 
-    /// What the reads judged so far are like.
+    /// Sets the validation results of the reads so far.
     pub(crate) fn judged(&self, judged: Judged) {
         let mut seen = self.lock();
         if !seen.unjudged {
@@ -177,7 +178,7 @@ impl Live {
         }
     }
 
-    /// Reads are not judged before the trial is over.
+    /// Marks the reads as not validated until the trial is over.
     pub(super) fn unjudged(&self) {
         let mut seen = self.lock();
         seen.unjudged = true;
@@ -188,7 +189,7 @@ impl Live {
         self.lock().fatal.clone()
     }
 
-    /// Why calls failed so far, in place of what was known.
+    /// Replaces the reasons for failed calls.
     pub(crate) fn set_failures(&self, failures: &[(String, u64)]) {
         let mut seen = self.lock();
         seen.failures.clear();
@@ -199,7 +200,7 @@ impl Live {
 
     pub(crate) fn begin(&self, trial: &Trial, threads: u32) {
         *self.lock() = Seen::new(*trial, threads);
-        // Whether it is over is asked under the lock, so that an end at the same time is not lost.
+        // `is_over` is read under the lock, so that a concurrent `end` is not lost.
         self.control.send_modify(|control| {
             *control = Control {
                 schedule: None,
@@ -230,7 +231,7 @@ impl Live {
         }
     }
 
-    /// A second is over, and all workers told.
+    /// Completes a second, for which all workers have sent their interval.
     pub(crate) fn second_ended(&self, now_ns: u64, counts: bool) {
         let mut seen = self.lock();
         (seen.now_ns, seen.counts) = (now_ns, counts);

@@ -1,4 +1,5 @@
-//! A trial in this process: workers with their emulated threads, their results collected, their reads judged.
+//! Runs trials in this process: starts workers with their emulated threads, collects their results and validates their
+//! reads.
 //!
 //! ```text
 //!   Process::run ──spawns──► worker threads: connect ──► (gate) ──► the start ──► emulated threads (emulate, act, call)
@@ -6,18 +7,32 @@
 //!        └── Interval ─────────────┘                                    records ───────┴──► writer ──► judge
 //! ```
 //!
-//! Read `setup` first, what a trial is made of, and `process`, who starts it and adds up. `emulate` is the loop of one emulated thread, `act` says whom an action takes, `call` makes it, stamps it and keeps what came of it;
-//! `worker` is the thread that all of that runs on, `pace` when actions begin in an open loop, `schedule` when the parts of a trial are, `budget` how many actions are left of a trial that a count bounds, `live` what others see meanwhile, `online` the judge
-//! of reads who does not wait for the end, with `under_way` to tell how far he can see; `writer` has the trace written, `preflight` looks at the data store
-//! before the first trial.
+//! Start with `setup` and `process`.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `setup` | the parts of a trial |
+//! | `process` | starts a trial and adds up its results |
+//! | `emulate` | the loop of one emulated thread |
+//! | `act` | chooses the members of an action |
+//! | `call` | makes the call, timestamps it and records its outcome |
+//! | `worker` | the thread on which emulated threads run |
+//! | `pace` | when actions start in an open loop |
+//! | `schedule` | the start and end of the parts of a trial |
+//! | `budget` | the remaining actions of a trial bounded by a count |
+//! | `live` | the state that others can watch during the trial |
+//! | `online` | validates reads during the trial |
+//! | `under_way` | the oldest call in flight, which limits how far `online` can validate |
+//! | `writer` | writes the trace |
+//! | `preflight` | samples the data store before the first trial |
 //!
 //! Invariants:
 //!
-//! 1. Between the two stamps of a call there is nothing but the call.
-//! 2. A call is measured if it was meant to begin within the measured time; all calls are traced. No call begins when the trial is over: the
-//!    stamp of its beginning decides.
+//! 1. Between the two timestamps of a call, only the call takes place.
+//! 2. A call is measured if its scheduled start is in the measured time; all calls are traced. No call starts after the
+//!    end of the trial: its start timestamp decides.
 //! 3. A trial ends when every call has its answer or its timeout: no outcome is lost.
-//! 4. No worker begins before all are connected and whoever guards the gate lets them.
+//! 4. No worker starts before all are connected and the gate opens.
 
 mod act;
 mod budget;

@@ -1,15 +1,17 @@
-//! Reads judged while the trial runs: a thread that is given what the trace is given.
+//! Validates reads during the trial, on a thread that receives the same records as the trace.
 //!
 //! ```text
 //!   writer ── records, watermarks ──► thread ──► validate's Online ── each second ──► Live
 //! ```
 //!
-//! What it says is for those who look meanwhile; a trial's result is what the whole trace says when it is over.
+//! Its results serve observers of the running trial. The result of a trial comes from the whole trace, after the end.
 //!
 //! Invariants:
 //!
-//! 1. Nobody waits for the judge: one that is [`BEHIND_MAX`] buffers behind gives up for the rest of the trial, and takes back what it said.
-//! 2. Workers' watermarks come behind the records they speak of, and the least of them is the judge's.
+//! 1. No thread waits for online validation. If it falls [`BEHIND_MAX`] buffers behind, it gives up for the rest of the
+//!    trial and withdraws its results.
+//! 2. A worker's watermark follows the records that it covers. Validation advances to the smallest watermark of all
+//!    workers.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -21,13 +23,13 @@ use larder_validate::trace::Online;
 use super::live::Live;
 use crate::verdict::judge::{self, Start};
 
-/// Buffers of the trace, of 1 MB each, that may wait.
+/// Maximum number of trace buffers (1 MB each) in the queue.
 const BEHIND_MAX: usize = 64;
 
-/// How long writes are kept to tell the age of stale answers.
+/// How long writes are kept in order to compute the age of stale answers, in nanoseconds.
 const HISTORY_NS: u64 = 10_000_000_000;
 
-/// Where the trace's thread leaves what it has written.
+/// Receives the records that the trace's thread has written.
 pub struct Judge {
     sender: Option<SyncSender<Fed>>,
     thread: Option<JoinHandle<()>>,
@@ -41,7 +43,8 @@ struct Fed {
 }
 
 impl Judge {
-    /// `before`: how the data store differed from the population when the trial began.
+    /// Starts the thread. `before`: the differences between the data store and the population at the start of the
+    /// trial.
     pub fn start(start: Start, before: &[Record], workers: usize, live: Arc<Live>) -> Judge {
         let (sender, receiver) = sync_channel(BEHIND_MAX);
         let options = judge::options(&start, 1);
@@ -61,7 +64,7 @@ impl Judge {
         }
     }
 
-    /// Copies the records, unless the judge has given up.
+    /// Queues a copy of the records, unless validation has given up.
     pub fn feed(&mut self, worker: usize, records: &[Record], watermark: Option<u64>) {
         let Some(sender) = &self.sender else { return };
         let fed = Fed {
@@ -80,7 +83,7 @@ impl Drop for Judge {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there was printed; the trace is whole without it.
+            // A panic of that thread was already printed, and the trace is complete without it.
             let _ = thread.join();
         }
     }

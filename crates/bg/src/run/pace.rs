@@ -1,8 +1,10 @@
-//! When actions begin: as soon as a thread is free (closed loop), or when a Poisson process says so (open loop).
+//! Decides when actions start: as soon as a thread is free (closed loop), or at the events of a Poisson process (open
+//! loop).
 //!
-//! In an open loop the emulated threads take turns at waiting for the next moment, so that one timer serves all of them. If all are
-//! busy when a moment comes, the action begins late, and its latency says so. Runtimes' timers tick in milliseconds; this one
-//! waits on a timer of the kernel until shortly before the moment, and yields until then.
+//! In an open loop, one emulated thread at a time waits for the next event, so that a single timer serves all of them.
+//! If all threads are busy at an event, the action starts late, and its latency includes the delay. Runtime timers have
+//! a resolution of a millisecond. Therefore this module waits on a kernel timer until shortly before the event, and
+//! then yields until the event.
 
 use std::cell::RefCell;
 
@@ -18,7 +20,7 @@ use tokio::sync::Mutex;
 use super::clock::Clock;
 use super::worker::Worker;
 
-/// How long before a moment the kernel's timer fires: what it and the runtime take to wake a task.
+/// How long before an event the kernel timer fires: the time that the kernel and the runtime need to wake a task.
 const AHEAD_NS: u64 = 60_000;
 
 pub struct Pace {
@@ -30,7 +32,7 @@ struct Arrivals {
     process: RefCell<Process>,
 }
 
-/// Moments whose gaps are exponentially distributed.
+/// A Poisson process: events with exponentially distributed gaps.
 struct Process {
     random: Random,
     gap_ns: f64,
@@ -42,7 +44,7 @@ impl Pace {
         Pace { arrivals: None }
     }
 
-    /// So many moments a second.
+    /// Returns an open loop of `rate` events per second.
     pub fn open(rate: f64, random: Random) -> Pace {
         let mut process = Process {
             random,
@@ -58,7 +60,7 @@ impl Pace {
         }
     }
 
-    /// Waits for the moment to begin an action and returns it; None in a closed loop, at once.
+    /// Waits until an action is due and returns its scheduled start. In a closed loop, returns None immediately.
     pub async fn moment(&self, clock: Clock) -> Option<u64> {
         let arrivals = self.arrivals.as_ref()?;
         let mut timer = arrivals.turn.lock().await;
@@ -75,7 +77,7 @@ impl Pace {
         Some(moment)
     }
 
-    /// Counts the moments of the measured time that came while no thread was free for them until the end.
+    /// Counts the events in the measured time for which no thread was free until the end.
     pub fn tell_unbegun(&self, worker: &Worker) {
         let Some(arrivals) = &self.arrivals else {
             return;
@@ -100,12 +102,13 @@ impl Process {
     }
 }
 
-/// Waits so long by the kernel's timer, or a little longer.
+/// Waits this long or slightly longer on the kernel timer.
 async fn wait(timer: &mut Option<AsyncFd<std::os::fd::OwnedFd>>, nanoseconds: u64) {
     let fd = timer.get_or_insert_with(|| {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags).expect("a timer");
-        // SAFETY: an owned descriptor is the same all its life, and is closed only when the AsyncFd that it moves into is dropped.
+        // SAFETY: an owned descriptor stays the same for its whole lifetime, and is closed only when the AsyncFd that
+        // it moves into is dropped.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
         fd.expect("a timer can be waited for")
     });
@@ -122,7 +125,8 @@ async fn wait(timer: &mut Option<AsyncFd<std::os::fd::OwnedFd>>, nanoseconds: u6
     timerfd_settime(fd.get_ref(), TimerfdTimerFlags::empty(), &spec).expect("a time to come");
     if let Ok(mut ready) = fd.readable().await {
         let mut count = [0; 8];
-        // Reading takes the expiry away; that there was none yet is a spurious wake, and the caller looks at the clock.
+        // Reading consumes the expiration. If the timer has not expired, the wake-up was spurious, and the caller
+        // checks the clock again.
         let _ = ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut count)?));
     }
 }

@@ -1,7 +1,8 @@
-//! Whether a data store holds the population, before the first trial: some members are looked at.
+//! Checks, before the first trial, that a data store holds the population, by reading some of its members.
 //!
-//! A data store that was never loaded, was loaded with other options, or was left changed by a run that this process knows nothing of
-//! would be found unpredictable; it is refused instead. A look that fails says nothing: the trial will measure it.
+//! A data store may never have been loaded, may have been loaded with other options, or may have been changed by an
+//! earlier run. Its reads would count as unpredictable, so it is rejected instead. A read that fails proves nothing and
+//! is ignored: the trial will measure the failure.
 
 use larder_types::Random;
 use tokio::time::timeout;
@@ -9,12 +10,15 @@ use tokio::time::timeout;
 use super::Setup;
 use crate::stores::contract::{Client, Profile};
 
-/// Members looked at, drawn as the trial draws them: those whom an earlier run changed most likely.
+/// Number of members read. They are drawn as in the trial, so that members that an earlier run changed are the most
+/// likely to be read.
 const LOOKS: u32 = 64;
 
+/// Compares a sample of the members with the population.
+///
 /// # Errors
 ///
-/// The first member who is not as the population has them, and what to do.
+/// A member differs from the population. The message names the first such member and the remedy.
 pub(super) async fn check(client: &dyn Client, setup: &Setup) -> Result<(), String> {
     let mut random = Random::stream(setup.seed, u64::MAX);
     for _ in 0..LOOKS {

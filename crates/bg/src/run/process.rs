@@ -1,4 +1,5 @@
-//! The process of this machine as a laboratory: it starts a trial's workers, adds up what they send, and has the reads judged.
+//! The laboratory of a single process: starts the workers of a trial, adds up their results and has the reads
+//! validated.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -31,52 +32,54 @@ pub struct Process {
     live: Arc<Live>,
     cells: Arc<Cells>,
     trials: u32,
-    /// Whether the data store held the population when `state` began.
+    /// Whether the data store held the population when `state` was created.
     known: bool,
-    /// By which name the data store knows who writes.
+    /// The name under which this writer is registered with the data store.
     name: String,
-    /// What the last trial went by.
+    /// The claim of the last trial.
     claim: Option<Claim>,
     online: bool,
     on_second: Option<Tell>,
     gate: Option<Gate>,
 }
 
-/// Returns when a trial that is ready may begin, or why it must not.
+/// Returns when a ready trial may start, or the reason why it must not.
 type Gate = Box<dyn FnMut() -> Result<(), String>>;
 
-/// What workers share.
+/// The data that workers share.
 pub(super) struct Shared<'a> {
     pub setup: &'a Arc<Setup>,
     pub state: &'a Arc<State>,
     pub live: &'a Live,
     pub cells: &'a Arc<Cells>,
     pub load: Load,
-    /// Of a trial that is bounded by a count.
+    /// Set if the trial is bounded by a count.
     pub budget: Option<Arc<Budget>>,
-    /// Whether nobody knows that the data store holds the population.
+    /// Whether it is unknown if the data store holds the population.
     pub unseen: bool,
 }
 
-/// From a worker to its process.
+/// A message from a worker to its process.
 pub(super) enum Message {
     Connected(Result<(), String>),
-    /// Each worker tells of each interval once, in order, unless it stops early.
+    /// Each worker sends each interval once, in order, unless it stops early.
     Interval(Box<Interval>),
     /// Processor time of the worker's thread in the measured time.
     Ended(Duration),
 }
 
-/// Scratch folders of this process so far.
+/// Number of scratch folders that this process has made.
 static SCRATCHES: AtomicU32 = AtomicU32::new(0);
 
-/// Emulated threads of one process: each is a task with a call under way.
+/// Maximum number of emulated threads of one process. Each is a task with a call in flight.
 const THREADS_MAX: u32 = 1 << 20;
 
 impl Process {
+    /// Creates a process for the setup.
+    ///
     /// # Errors
     ///
-    /// Parameters with which nothing can be run, by name.
+    /// A parameter makes trials impossible; the message names it.
     pub fn new(setup: Setup) -> Result<Process, String> {
         setup.population.check().map_err(|why| why.to_string())?;
         if setup.workers == 0 {
@@ -123,36 +126,36 @@ impl Process {
         &self.setup
     }
 
-    /// What others may watch and change while a trial runs.
+    /// Returns the state that others may watch and change while a trial runs.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
     }
 
-    /// Judges reads while trials run, too, for those who watch: it takes processor time, and reads must be traced.
+    /// Also validates reads while trials run, for observers. This costs processor time and requires traced reads.
     pub fn judge_online(&mut self) {
         self.online = true;
     }
 
-    /// Acts under this name, beside other processes of the same run.
+    /// Registers this process under the name of a run that has several processes.
     pub fn part_of(&mut self, run: &str) {
         run.clone_into(&mut self.name);
     }
 
-    /// Called after each second of a trial.
+    /// Sets the callback that runs after each second of a trial.
     pub fn on_second(&mut self, tell: impl FnMut(&Live) + 'static) {
         self.on_second = Some(Box::new(tell));
     }
 
-    /// Called in each trial when all workers are connected; the trial begins when it returns.
+    /// Sets the callback that runs in each trial once all workers are connected. The trial starts when it returns.
     pub fn before_start(&mut self, gate: impl FnMut() -> Result<(), String> + 'static) {
         self.gate = Some(Box::new(gate));
     }
 
-    /// Loads the population into an emptied data store; members are as the population has them again.
+    /// Empties the data store and loads the population. The state of the members is reset to the population.
     ///
     /// # Errors
     ///
-    /// Why it could not be loaded; that it was told to end.
+    /// The load failed or was ended early.
     pub fn load(&mut self, tell: &mut dyn FnMut(load::Progress)) -> Result<(), String> {
         load::load(
             &self.setup.store,
@@ -172,9 +175,11 @@ impl Process {
         Ok(())
     }
 
+    /// Checks that a trial can run.
+    ///
     /// # Errors
     ///
-    /// A load that these members cannot make; a folder that cannot have the trace.
+    /// These members cannot produce the load, or the trace cannot be written to its folder.
     pub fn check(&self, trial: &Trial) -> Result<(), String> {
         let threads = match trial.load {
             Load::Threads(0) => return Err("--threads 0: there must be one at least".to_owned()),
@@ -270,7 +275,7 @@ impl Laboratory for Process {
             })
             .transpose()?;
         let mut gate = self.gate.take();
-        // Where there was a warm-up by count, it passed the gate.
+        // If there was a warm-up by count, it has already passed the gate.
         let measured = match trial.warmup_actions {
             None => self.experiment(trial, writer.as_ref(), gate.as_mut(), enough),
             Some(_) => self.experiment(trial, writer.as_ref(), None, enough),
@@ -291,7 +296,8 @@ impl Laboratory for Process {
 }
 
 impl Process {
-    /// Runs so many actions without measuring or tracing them. What they wrote is known afterwards, so the trial's trace begins from there.
+    /// Runs this many actions without measuring or tracing them. Their writes are known afterwards, so the trial's
+    /// trace starts from that state.
     fn warm_up(&mut self, trial: &Trial, actions: u64) -> Result<(), String> {
         let (mut gate, on_second) = (self.gate.take(), self.on_second.take());
         let counted = Trial::counted(trial.load, actions);
@@ -305,7 +311,7 @@ impl Process {
         }
     }
 
-    /// Runs the workers for one trial and adds up what they measured.
+    /// Runs the workers for one trial and adds up their measurements.
     fn experiment(
         &mut self,
         trial: &Trial,
@@ -366,7 +372,7 @@ impl Process {
         Ok(measured)
     }
 
-    /// Before the first write.
+    /// Puts the claim into the data store before the first write.
     fn claim(&self) -> Result<(), String> {
         let writes = self.setup.mix.actions().any(Action::is_write);
         match &self.claim {
@@ -389,7 +395,7 @@ impl Process {
         Ok(())
     }
 
-    /// Adds up what the workers send until all have ended.
+    /// Adds up the results of the workers until all have ended.
     fn collect(
         &self,
         schedule: Schedule,
@@ -400,7 +406,8 @@ impl Process {
         let processes = self.setup.store.processes();
         let mut usage = effort::Usage::now(processes);
         let (mut ended, mut busiest) = (0, Duration::ZERO);
-        // How many workers told of the interval that is next to be complete, and of those behind it.
+        // `complete`: the next interval to be completed. `told`: how many workers have sent that interval and each
+        // later one.
         let (mut complete, mut told) = (0u64, VecDeque::new());
         while ended < self.setup.workers {
             let interval = match receiver.recv() {

@@ -1,9 +1,9 @@
-//! When the parts of a trial are: its warm-up, its measured time, its seconds.
+//! Start and end of the parts of a trial: warm-up, measured time, seconds.
 
 use super::clock::Clock;
 use crate::verdict::measure::Trial;
 
-/// When the parts of a trial are, on its clock.
+/// Times of the parts of a trial, in nanoseconds of its clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     pub clock: Clock,
@@ -14,7 +14,7 @@ pub(crate) struct Schedule {
 const SECOND: u64 = 1_000_000_000;
 
 impl Schedule {
-    /// That of a trial that starts now.
+    /// Returns the schedule of a trial that starts now.
     pub fn start(trial: &Trial) -> Schedule {
         let measured_from = trial.warmup.as_nanos() as u64;
         Schedule {
@@ -24,12 +24,13 @@ impl Schedule {
         }
     }
 
-    /// How many intervals there are before the measured time.
+    /// Returns the number of intervals before the measured time.
     fn warmup_intervals(&self) -> u64 {
         self.measured_from.div_ceil(SECOND)
     }
 
-    /// When an interval ends: each a second, but for the last before the measured time and the last of it.
+    /// Returns the end of an interval. Each lasts a second, except the last of the warm-up and the last of the measured
+    /// time, which may be shorter.
     pub fn interval_end(&self, index: u64) -> u64 {
         match index.checked_sub(self.warmup_intervals()) {
             None => self.measured_from.min((index + 1) * SECOND),
@@ -41,7 +42,7 @@ impl Schedule {
         interval >= self.warmup_intervals()
     }
 
-    /// Whether a call that was meant to begin then counts.
+    /// Whether a call with this scheduled start counts.
     pub fn covers(&self, instant: u64) -> bool {
         (self.measured_from..self.end).contains(&instant)
     }

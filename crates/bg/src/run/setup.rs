@@ -1,4 +1,5 @@
-//! What a trial is made of, but for its load: the data store, the members, how they behave, and what becomes of the trace.
+//! All parameters of a trial except its load: the data store, the members, their behaviour and the handling of the
+//! trace.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,36 +10,36 @@ use crate::model::mix::Mix;
 use crate::model::population::Population;
 use crate::stores::contract::Store;
 
-/// All of a trial but its load.
+/// All parameters of a trial except its load.
 pub struct Setup {
     pub store: Arc<dyn Store>,
     pub population: Arc<Population>,
     pub mix: Mix,
     pub drawing: Drawing,
     pub conduct: Conduct,
-    /// Threads of the machine, each with a connection of its own (or more).
+    /// Number of operating system threads. Each has at least one connection of its own.
     pub workers: usize,
     pub tracing: Tracing,
-    /// Of what is drawn; the population has its own.
+    /// Seed of the draws; the population has its own seed.
     pub seed: u64,
 }
 
-/// How members and their emulated threads behave.
+/// Behaviour of members and their emulated threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conduct {
-    /// Between the actions of a session.
+    /// Delay between the actions of a session.
     pub think: Duration,
-    /// Before each session, or each action that is none's.
+    /// Delay before each session, or before each action that belongs to no session.
     pub between: Duration,
-    /// After so long an outcome is unknown.
+    /// After this time without an answer, the outcome of a call is unknown.
     pub timeout: Duration,
-    /// How many resources of a wall, or posts of a feed, are looked at.
+    /// Number of resources of a wall, or of posts of a feed, that a read returns.
     pub top: u32,
-    /// Whether a member who only reads is held, too: one member acts for one thread at a time.
+    /// Whether members that only read are held too, so that each member acts for one thread at a time.
     pub unique_reads: bool,
-    /// Draws of a member for an action that the one drawn cannot do.
+    /// Number of draws to find a member that can perform an action.
     pub tries: u32,
-    /// In an open loop, how many actions may be under way.
+    /// Maximum number of actions in flight in an open loop.
     pub threads_max: u32,
 }
 
@@ -56,12 +57,13 @@ impl Default for Conduct {
     }
 }
 
-/// What becomes of the trace.
+/// What happens to the trace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tracing {
     None,
-    /// Judged, then removed.
+    /// Validated, then removed.
     Scratch,
-    /// Judged and kept in this folder, which is empty or not there; that of a later trial in a folder within.
+    /// Validated and kept in this folder, which must be empty or not exist. The traces of later trials go to
+    /// subfolders.
     Keep(PathBuf),
 }

@@ -1,28 +1,29 @@
-//! Since when the oldest call under way may run, without a look at each: calls are counted by the second in which they began.
+//! Finds a lower bound on the start of the oldest call in flight without examining each call: counts calls by the
+//! second in which they started.
 //!
-//! Invariant: [`UnderWay::tick`] says an instant at or before the beginning of every call that has not ended.
+//! Invariant: [`UnderWay::tick`] returns an instant no later than the start of every call that has not ended.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// Calls under way of one worker.
+/// The calls in flight of one worker.
 #[derive(Default)]
 pub struct UnderWay(RefCell<Epochs>);
 
 #[derive(Default)]
 struct Epochs {
-    /// The number of the first.
+    /// The number of the first epoch.
     first: u64,
-    /// When each began, and how many calls of it are under way; the last is the present one.
+    /// The start of each epoch and the number of its calls in flight. The last epoch is the current one.
     epochs: VecDeque<(u64, u32)>,
 }
 
-/// In which epoch a call began.
+/// The epoch in which a call started.
 #[derive(Clone, Copy, Debug)]
 pub struct Began(u64);
 
 impl UnderWay {
-    /// A call is about to begin.
+    /// Counts a call that is about to start.
     pub fn begin(&self) -> Began {
         let mut all = self.0.borrow_mut();
         if all.epochs.is_empty() {
@@ -39,7 +40,7 @@ impl UnderWay {
         all.epochs[place].1 -= 1;
     }
 
-    /// Calls from here on are of a new epoch. No call that is under way began before the instant returned.
+    /// Starts a new epoch. Returns an instant before which no call in flight started.
     pub fn tick(&self, now: u64) -> u64 {
         let mut all = self.0.borrow_mut();
         while all.epochs.front().is_some_and(|(_, calls)| *calls == 0) {

@@ -1,7 +1,7 @@
-//! A worker: a thread with its own runtime and its own client, on which its share of the emulated threads are tasks.
+//! A worker: a thread with its own runtime and its own client, which runs its share of the emulated threads as tasks.
 //!
-//! The worker's own task spawns them, hands over what was measured every second, and at the end waits for the calls under way. Emulated
-//! threads that sleep then are dropped as they are.
+//! The worker's own task spawns them, hands over its measurements every second, and waits for the calls in flight at
+//! the end. Emulated threads that are asleep at that point are dropped.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,10 +29,10 @@ use crate::stores::contract::Client;
 use crate::stores::notes;
 use crate::verdict::measure::Load;
 
-/// How long a data store may take to accept a worker.
+/// How long a data store may take to accept a worker's connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the emulated threads of one worker share.
+/// The data that the emulated threads of one worker share.
 pub(super) struct Worker {
     pub index: usize,
     pub setup: Arc<Setup>,
@@ -40,26 +40,26 @@ pub(super) struct Worker {
     pub schedule: Schedule,
     pub client: Rc<dyn Client>,
     pub random: RefCell<Random>,
-    /// Where draws are counted.
+    /// Counts the draws.
     pub cells: Arc<Cells>,
     pub interval: RefCell<Box<Interval>>,
     pub recorder: RefCell<Option<Recorder>>,
     pub pace: Pace,
-    /// Of a trial that is bounded by a count.
+    /// Set if the trial is bounded by a count.
     pub budget: Option<Arc<Budget>>,
-    /// Set when the budget is spent; the worker's own task then ends the trial of all workers.
+    /// Notified when the budget is spent. The worker's own task then ends the trial for all workers.
     pub spent: Notify,
-    /// How many emulated threads this worker should have.
+    /// Number of emulated threads that this worker should have.
     pub threads: Cell<u32>,
     pub stopped: Cell<bool>,
-    /// Calls under way.
+    /// Number of calls in flight.
     pub calls: Cell<u32>,
-    /// And since when.
+    /// Start times of the calls in flight.
     pub under_way: UnderWay,
-    /// Told when the last call under way has ended.
+    /// Notified when the last call in flight has ended.
     pub idle: Notify,
     pub sessions: Cell<u32>,
-    /// Calls in a row that were answered at once.
+    /// Number of consecutive calls that completed on the first poll.
     pub instant: Cell<u32>,
 }
 
@@ -69,14 +69,14 @@ impl Worker {
     }
 }
 
-/// The life of a worker, from connecting to telling what it took.
+/// Runs a worker, from connecting to reporting its processor time.
 pub(super) fn work(
     shared: &Shared<'_>,
     index: usize,
     recorder: Option<Recorder>,
     sender: &Sender<Message>,
 ) {
-    // Whoever listened has given up if nothing can be sent.
+    // Sending fails only if the receiver has given up.
     let tell = |message| drop(sender.send(message));
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -198,7 +198,7 @@ async fn supervise(
     tell(Message::Ended(cpu));
 }
 
-/// Makes up for emulated threads that are missing; those that are too many end by themselves.
+/// Spawns missing emulated threads. Surplus threads end on their own.
 fn staff(worker: &Rc<Worker>, share: u32, tasks: &mut Vec<JoinHandle<()>>) {
     worker.threads.set(share);
     for place in 0..share {

@@ -7,9 +7,9 @@
 //!
 //! Invariants:
 //!
-//! 1. A worker hands over whole buffers of 1 MB; it waits only when the disk is 16 of them behind.
-//! 2. What cannot be written ends the trial: [`Live::fail`] at once, and an error from [`Writer::finish`]. A trace lacks nothing, or
-//!    has no footer.
+//! 1. A worker hands over full buffers of 1 MB. It waits only if the disk is 16 buffers behind.
+//! 2. A write error ends the trial: immediately with [`Live::fail`], and with an error from [`Writer::finish`]. A trace
+//!    is either complete or has no footer.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -26,13 +26,13 @@ use crate::model::state::State;
 use crate::verdict::judge::Start;
 use crate::verdict::trace::{self, BEFORE, Parameters};
 
-/// Records in a buffer.
+/// Number of records in a buffer.
 const BUFFER_RECORDS: usize = (1 << 20) / RECORD_SIZE;
 
-/// Records of one call, at most.
+/// Maximum number of records of one call.
 const CALL_RECORDS: usize = 8;
 
-/// Full buffers that may wait.
+/// Maximum number of full buffers in the queue.
 const BUFFERS_MAX: usize = 16;
 
 /// A trace being written.
@@ -43,29 +43,31 @@ pub struct Writer {
     thread: JoinHandle<Result<(), String>>,
 }
 
-/// A worker's way to its file; the rest is written when it is dropped.
+/// Collects a worker's records for its trace file. Dropping it writes the remaining records.
 pub struct Recorder {
     worker: usize,
     buffer: Vec<Record>,
     sender: SyncSender<Full>,
     empty: Pool,
-    /// Whether someone judges meanwhile.
+    /// Whether reads are validated during the trial.
     online: bool,
 }
 
 struct Full {
     worker: usize,
     records: Vec<Record>,
-    /// No call of the worker that began before this instant is yet to be recorded.
+    /// All calls of the worker that started before this instant have been recorded.
     watermark: Option<u64>,
 }
 
 type Pool = Arc<Mutex<Vec<Vec<Record>>>>;
 
 impl Writer {
+    /// Creates the trace and starts the thread that writes it.
+    ///
     /// # Errors
     ///
-    /// A folder that holds something already, or that cannot be made.
+    /// The folder is not empty or cannot be made.
     pub fn create(
         folder: &Path,
         setup: &Setup,
@@ -97,7 +99,7 @@ impl Writer {
                 move || {
                     write_all(traces, &receiver, &empty, judge).inspect_err(|why| {
                         live.fail(why.clone());
-                        // Workers must not wait for a writer that is gone.
+                        // Workers must not block on a writer that has ended.
                         receiver.iter().for_each(drop);
                     })
                 }
@@ -121,11 +123,11 @@ impl Writer {
         }
     }
 
-    /// After all recorders are gone: writes what is left, and the footers.
+    /// Writes the remaining records and the footers. All recorders must have been dropped.
     ///
     /// # Errors
     ///
-    /// Why the trace is not whole.
+    /// The trace is incomplete.
     pub fn finish(self) -> Result<(), String> {
         drop(self.sender);
         self.thread.join().expect("the trace's thread panicked")
@@ -133,7 +135,7 @@ impl Writer {
 }
 
 impl Recorder {
-    /// Records of one call come one after another, and stay together.
+    /// Adds a record. The records of one call are pushed consecutively and stay together.
     pub fn push(&mut self, record: Record) {
         if self.buffer.len() >= BUFFER_RECORDS - CALL_RECORDS
             && self
@@ -146,7 +148,7 @@ impl Recorder {
         self.buffer.push(record);
     }
 
-    /// No call that began before this instant is yet to be recorded: for whoever judges meanwhile.
+    /// Marks that all calls that started before this instant have been recorded, for online validation.
     pub fn tick(&mut self, watermark: u64) {
         if self.online {
             self.hand_over(Some(watermark));
@@ -157,7 +159,7 @@ impl Recorder {
         let next = self.empty.lock().expect("nobody panics within").pop();
         let next = next.unwrap_or_else(|| Vec::with_capacity(BUFFER_RECORDS));
         let records = std::mem::replace(&mut self.buffer, next);
-        // The thread takes until all recorders are gone.
+        // The thread receives until all recorders are dropped, even after an error, so sending cannot fail.
         let _ = self.sender.send(Full {
             worker: self.worker,
             records,
@@ -192,7 +194,7 @@ fn write_all(
     traces.into_iter().try_for_each(Trace::finish)
 }
 
-/// One file.
+/// One trace file.
 struct Trace {
     path: PathBuf,
     file: File,
