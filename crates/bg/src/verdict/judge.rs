@@ -1,4 +1,4 @@
-//! A trial's reads judged: its trace folder in, what validation says out.
+//! Validates the reads of a trial: takes its trace folder and returns the results of validation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,29 +15,35 @@ use crate::verdict::trace::Parameters;
 use crate::verdict::validate::print::classes;
 use crate::verdict::validate::{Bound, TraceFolder, judge_within};
 
-/// Memory for judging, if nobody says otherwise: for eight million records.
+/// Default memory limit of validation: enough for eight million records.
 pub const MEMORY_BYTES: u64 = 2 << 30;
 
-/// Failures told in words.
+/// Maximum number of failures described in words.
 pub const WITNESSES_MAX: usize = 20;
 
+/// Validates the trace in a folder and returns the summary.
+///
 /// # Errors
 ///
-/// A folder that is no trace, or a trace that is not whole.
+/// The folder contains no trace, or the trace is incomplete.
 pub fn judge_folder(folder: &Path, cores: usize) -> Result<Judged, String> {
     report_folder(folder, cores).map(|report| summarize(&report))
 }
 
+/// Validates the trace in a folder and returns the full report.
+///
 /// # Errors
 ///
-/// As [`judge_folder`].
+/// As for [`judge_folder`].
 pub fn report_folder(folder: &Path, cores: usize) -> Result<Report, String> {
     report_folder_within(folder, cores, &Bound::new(MEMORY_BYTES, folder))
 }
 
+/// Validates the trace in a folder within a memory bound and returns the full report.
+///
 /// # Errors
 ///
-/// As [`judge_folder`], and what [`judge_within`] says.
+/// As for [`judge_folder`] and [`judge_within`].
 pub fn report_folder_within(folder: &Path, cores: usize, bound: &Bound) -> Result<Report, String> {
     let (parameters, population) = Parameters::read(folder)?;
     let start = Start::new(population, parameters.top);
@@ -53,7 +59,7 @@ pub(crate) fn options(start: &Start, cores: usize) -> Options {
     }
 }
 
-/// What a report says, as measurements keep it.
+/// Converts a report to the summary kept with the measurements.
 pub fn summarize(report: &Report) -> Judged {
     let total = &report.total;
     let level = |level| Some(report.refused_up_to(level));
@@ -79,7 +85,7 @@ pub fn summarize(report: &Report) -> Judged {
     }
 }
 
-/// What a trace's numbers mean.
+/// Formats the numbers of a trace as text.
 pub struct Words;
 
 impl Names for Words {
@@ -105,7 +111,7 @@ impl Names for Words {
     }
 }
 
-/// What items were before the first record: as the population has them.
+/// The state of the items before the first record: that of the population.
 pub(crate) struct Start {
     population: Arc<Population>,
     walls: Walls,
@@ -150,7 +156,7 @@ impl Initial for Start {
 }
 
 impl Start {
-    /// `top`: how many resources of a wall are looked at.
+    /// `top`: number of resources of a wall that a read returns.
     pub fn new(population: Population, top: u32) -> Start {
         let population = Arc::new(population);
         Start {

@@ -1,13 +1,13 @@
-//! What came of a trial, whether what it read was right, and whether it was good enough.
+//! The results of a trial, their validation, and their evaluation against an agreement.
 //!
 //! ```text
 //!   run ──► measure::Measured ───────────────────────────────┐
 //!    └────► trace: a folder ──► judge ──► measure::Judged ───┴──► agreement::Verdict
 //! ```
 //!
-//! Read `measure` first: what a trial is and what it gives, and `Laboratory`, whoever can run one. `trace` is the folder that says by itself what to judge,
-//! `judge` gives it to larder-validate, through `validate`, which goes through records on disk in bounded memory. `agreement` holds all of that
-//! against what was promised. `scratch` is for folders that nobody wants afterwards.
+//! Start with `measure`: it defines trials, their results, and `Laboratory`, the executor of trials. `trace` is the
+//! self-contained folder to validate. `judge` passes it to larder-validate through `validate`, which processes records
+//! on disk in bounded memory. `agreement` compares the results with the agreement. `scratch` manages temporary folders.
 
 pub mod agreement;
 pub mod judge;

@@ -1,21 +1,22 @@
-//! Temporary folders, which are removed when bg ends: traces that are judged and not kept, parts of traces larger than memory.
+//! Temporary folders that are removed when bg ends: traces that are validated but not kept, and parts of traces larger
+//! than memory.
 //!
-//! A folder goes when its [`Scratch`] is dropped; those of a process that is told to end at once go by [`remove_all`]. Only a process
-//! that is killed leaves them behind.
+//! Dropping its [`Scratch`] removes a folder. A process that ends immediately calls [`remove_all`]. Folders remain only
+//! if the process is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Of this process.
+/// The folders of this process.
 static ALL: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A folder that goes with this value.
+/// A temporary folder, removed when this value is dropped.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Whoever calls makes the folder.
+    /// Registers the folder. The caller creates it.
     pub fn new(folder: PathBuf) -> Scratch {
         all().push(folder.clone());
         Scratch(folder)
@@ -28,13 +29,13 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing better can be done with a folder that cannot be removed than to leave it.
+        // If the folder cannot be removed, it stays.
         let _ = fs::remove_dir_all(&self.0);
         all().retain(|folder| *folder != self.0);
     }
 }
 
-/// Before the process ends without dropping what it has.
+/// Removes all temporary folders, before the process ends without dropping its values.
 pub fn remove_all() {
     for folder in all().drain(..) {
         let _ = fs::remove_dir_all(folder);

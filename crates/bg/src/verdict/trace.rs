@@ -1,10 +1,10 @@
-//! The trace of a trial on disk: a folder that says by itself what to judge.
+//! The trace of a trial on disk: a self-contained folder.
 //!
 //! ```text
-//!   DIR/population.json       whom and what there was, as `Parameters` has it
+//!   DIR/population.json       the population, as `Parameters` defines it
 //!   DIR/friendships.edges     pairs of little-endian u32, each friendship once; only if they are of a graph
-//!   DIR/before.trace          how the data store differed from the population when the trial began, as writes at 0
-//!   DIR/worker-000.trace ...  what each worker saw (crates/validate/src/record.rs)
+//!   DIR/before.trace          differences between the data store and the population before the trial, as writes at 0
+//!   DIR/worker-000.trace ...  the records of each worker (crates/validate/src/record.rs)
 //! ```
 
 use std::fs;
@@ -26,35 +26,35 @@ pub const PARAMETERS: &str = "population.json";
 pub const EDGES: &str = "friendships.edges";
 pub const BEFORE: &str = "before.trace";
 
-/// Of the writes that stand for what was before a trial; no action has this number.
+/// The action number of writes that stand for the state before a trial; no action has this number.
 const BEFORE_ACTION: u8 = 254;
 
-/// What a trace's reads are judged by.
+/// The parameters for validating a trace's reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
     pub store: String,
     pub members: u32,
     pub friends: u32,
-    /// Whether friendships are those of the edges beside.
+    /// Whether the friendships are those in the file of edges.
     pub graph: bool,
     pub invitations: u32,
     pub resources: u32,
     pub comments: u32,
     pub image_size: Option<usize>,
     pub seed: u64,
-    /// How many resources of a wall were looked at.
+    /// Number of resources of a wall that a read returns.
     pub top: u32,
-    /// The clients' communities; None for a single client.
+    /// The communities of the clients. None for a single client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub communities: Option<Division>,
 }
 
-/// What communities follow from.
+/// The parameters that determine the communities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Division {
-    /// A [`Distribution`] as `--draw` takes it.
+    /// A [`Distribution`] in the format of `--draw`.
     pub draw: String,
     pub speeds: Vec<f64>,
 }
@@ -79,7 +79,7 @@ impl Parameters {
         }
     }
 
-    /// Writes them and the friendships into a folder that exists.
+    /// Writes the parameters and the friendships to an existing folder.
     pub fn save(&self, folder: &Path, population: &Population) -> Result<(), String> {
         let text = serde_json::to_string_pretty(self).expect("numbers and names are JSON");
         write(&folder.join(PARAMETERS), (text + "\n").as_bytes())?;
@@ -133,7 +133,7 @@ impl Parameters {
             comments: parameters.comments,
             image_size: parameters.image_size,
             seed: parameters.seed,
-            // Contents are judged where they are read.
+            // Contents are validated when they are read, not from the trace.
             ..Population::default()
         };
         population
@@ -169,7 +169,7 @@ fn graph_of(path: &Path, bytes: &[u8], members: u32) -> Result<Graph, String> {
 ///
 /// # Errors
 ///
-/// A folder that holds files already, or that cannot be made.
+/// The folder already contains files, or cannot be made.
 pub fn make_folder(folder: &Path) -> Result<(), String> {
     let fail = |why: std::io::Error| format!("trace folder {}: {why}", folder.display());
     fs::create_dir_all(folder).map_err(fail)?;
@@ -187,7 +187,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
     fs::write(path, bytes).map_err(|why| format!("cannot write {}: {why}", path.display()))
 }
 
-/// A change of a list as it is recorded; what is counted is the size of a list, so that counts need no record of their own.
+/// Converts a change of a list to its record. Counts are the sizes of lists, so they need no records of their own.
 pub fn what(change: Change) -> What {
     match change.put {
         true => What::PutElement(change.element),
@@ -195,11 +195,12 @@ pub fn what(change: Change) -> What {
     }
 }
 
-/// How the data store differs from the population before a trial: writes at 0, before every call.
+/// Passes the differences between the data store and the population before a trial, as writes at 0, which is before
+/// every call.
 pub(crate) fn before(state: &State, tell: &mut dyn FnMut(Record)) {
     let mut session = 0;
     state.changes(&mut |change| {
-        // Each a call by itself: of those in doubt any may have happened.
+        // Each change is a call of its own, because each uncertain change may have happened independently.
         session += 1;
         tell(Record {
             item: change.item,

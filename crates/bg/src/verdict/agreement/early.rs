@@ -1,27 +1,28 @@
-//! Whether it is clear before a trial's end that it misses its agreement: a sequential test, after Wald.
+//! Detects, before the end of a trial, that it misses its agreement: a sequential test, after Wald.
 //!
-//! Of each clause the bad calls are counted (late, failed, unpredictable). What was seen is compared with what it would be like if bad
-//! calls were just as many as the clause allows, and if they were more: the ratio of the likelihoods, in the mean over [`ALTERNATIVES`]. As
-//! long as the clause is met in the long run, that ratio exceeds 1 / [`ERROR`] at any time of a trial in fewer than [`ERROR`] of all trials
-//! (Ville's inequality), however often one looks. There is no such test for agreements that are met: a trial that goes well for a second may
-//! be one whose queues still grow.
+//! For each clause, the test counts bad calls (late, failed, unpredictable). It compares two hypotheses: bad calls
+//! occur exactly as often as the clause allows, or more often. The test statistic is the likelihood ratio, averaged
+//! over [`ALTERNATIVES`]. If the clause is met in the long run, the probability that this ratio ever exceeds 1 /
+//! [`ERROR`] during a trial is below [`ERROR`], no matter how often it is checked (Ville's inequality). No such test
+//! exists for agreements that are met: a trial whose first second is good may still have growing queues.
 //!
-//! Calls under way at the same time may share their luck (one stall, many late calls), so that they count as one together: the geometric mean of their
-//! ratios, which is in the mean no more than each of them, whatever they have to do with each other.
+//! Calls in flight at the same time may be correlated (one stall delays many calls), so that they count as a single
+//! call: the geometric mean of their ratios. Its expectation is at most that of each ratio, whatever their correlation.
 
 use std::time::Duration;
 
 use super::{Clause, Sla, Tally};
 use crate::verdict::measure::Measured;
 
-/// A clause that is met counts as missed in fewer than so many of the trials.
+/// The proportion of trials, at most, in which a clause that is met counts as missed.
 pub const ERROR: f64 = 0.001;
 
-/// By how much more the odds of a bad call are than the clause allows, where it is missed.
+/// How many times the odds of a bad call exceed the allowed odds, if the clause is missed.
 const ALTERNATIVES: [f64; 4] = [1.5, 3.0, 10.0, 100.0];
 
 impl Sla {
-    /// Whether a clause is missed for certain, or but for an [`ERROR`], by what was measured over so long. What nobody judged yet is open.
+    /// Whether the measurements over `elapsed` show that a clause is missed, with certainty or up to [`ERROR`]. A
+    /// clause about reads that are not validated yet is undecided.
     pub fn is_hopeless(&self, measured: &Measured, elapsed: Duration) -> bool {
         let together = under_way(measured, elapsed);
         self.clauses
@@ -31,11 +32,11 @@ impl Sla {
 }
 
 impl Clause {
-    /// `together`: calls under way at the same time, in the mean.
+    /// `together`: mean number of calls in flight at the same time.
     fn is_hopeless(&self, tally: Tally, together: f64) -> bool {
         let (bad, allowed) = match *self {
             Clause::Within { percent, .. } => (tally.of - tally.counted, 1.0 - percent / 100.0),
-            // Whether draws can be carried out changes over the trial.
+            // The proportion of draws that can be carried out changes during the trial.
             Clause::Drift { .. } => return false,
             Clause::Errors { percent, .. } | Clause::Unpredictable { percent, .. } => {
                 (tally.counted, percent / 100.0)
@@ -44,12 +45,12 @@ impl Clause {
         if tally.unjudged || bad == 0 || allowed >= 1.0 {
             return false;
         }
-        // Where none is allowed one is enough, and chance has no part in it.
+        // If no bad call is allowed, one is enough, and chance plays no part.
         allowed <= 0.0 || is_more(bad, tally.of, allowed, together)
     }
 }
 
-/// Whether so many bad ones of all are more than a share that is allowed would make.
+/// Whether `bad` of `of` calls are significantly more than the allowed proportion.
 pub fn is_more(bad: u64, of: u64, allowed: f64, together: f64) -> bool {
     let together = together.max(1.0);
     let (bad, good) = (bad as f64 / together, (of - bad) as f64 / together);
@@ -63,7 +64,8 @@ pub fn is_more(bad: u64, of: u64, allowed: f64, together: f64) -> bool {
     most + (sum / ALTERNATIVES.len() as f64).ln() > -ERROR.ln()
 }
 
-/// Calls under way at the same time, in the mean: what all of them took together, by Little's law.
+/// Returns the mean number of calls in flight at the same time: their total latency divided by the elapsed time
+/// (Little's law).
 fn under_way(measured: &Measured, elapsed: Duration) -> f64 {
     let took: f64 = measured
         .actions
@@ -79,7 +81,8 @@ mod tests {
 
     use super::*;
 
-    /// Of trials of sixty seconds with these calls a second, in groups that share their luck, how many the test ends.
+    /// Returns how many trials the test ends, of trials of sixty seconds with this many calls per second, in fully
+    /// correlated groups.
     fn ended(trials: u64, bad: f64, allowed: f64, calls: u64, together: u64) -> u64 {
         (0..trials)
             .filter(|trial| {
@@ -104,10 +107,10 @@ mod tests {
             (0.001, 1000, 1),
             (0.5, 100, 4),
         ] {
-            // On the limit itself, where chance has its best chance.
+            // Exactly at the limit, where a wrong decision by chance is the most likely.
             let trials = 4000;
             let wrong = ended(trials, allowed, allowed, calls, together);
-            // Four expected at most; eleven or more come of four in a hundred such tests.
+            // At most four are expected. Eleven or more occur in four of a hundred such tests.
             assert!(
                 wrong <= 10,
                 "{allowed} {calls} {together}: {wrong} of {trials}"
@@ -133,7 +136,7 @@ mod tests {
     #[test]
     fn little_tells_nothing() {
         assert!(!is_more(1, 1, 0.05, 1.0));
-        // All of one round of a hundred threads.
+        // All calls of one round of a hundred threads.
         assert!(!is_more(100, 100, 0.05, 100.0));
         assert!(is_more(100, 100, 0.05, 1.0));
     }

@@ -1,19 +1,20 @@
-//! How an agreement is written.
+//! The grammar of agreements.
 //!
 //! ```text
 //!   agreement  clause {"," clause}
 //!   clause     "per-client"                          each client of a coordinator must meet all clauses
-//!              time                                  how long the confirming trial lasts; 60s where none says so
-//!              percent "unpredictable" ["at" level]  at most so many of the reads
-//!              percent "drift"                       how far the delivered mix may be from the drawn one
+//!              time                                  duration of the confirming trial; default 60s
+//!              percent "unpredictable" ["at" level]  at most this proportion of the reads
+//!              percent "drift"                       at most this distance between delivered and drawn mix
 //!              [action ":"] condition
-//!   condition  percent "<" time                      at least so many of the calls, of the action or of all
+//!   condition  percent "<" time                      at least this proportion of the calls, of the action or of all
 //!              "p" number "<" time                   the same
-//!              percent "errors"                      at most so many of the calls
+//!              percent "errors"                      at most this proportion of the calls
 //!   percent    number "%"                            0 to 100
 //! ```
 //!
-//! A time is a duration as options have it (`crate::model::duration`). Spaces go anywhere between the parts, `<=` is read as `<`.
+//! A time has the format of durations in options (`crate::model::duration`). Spaces are allowed between all parts, and
+//! `<=` means `<`.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,16 +24,16 @@ use crate::model::action::Action;
 use crate::model::duration;
 use crate::verdict::measure::Level;
 
-/// Why an agreement is none, and where.
+/// A syntax error in an agreement and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misread {
     text: String,
-    /// Characters before the place.
+    /// Number of characters before the error.
     column: usize,
     why: String,
 }
 
-/// In three lines, the last pointing into the one above.
+/// Formats the error as three lines. The last line points to the error in the line above.
 impl fmt::Display for Misread {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "column {}: {}", self.column + 1, self.why)?;
@@ -43,7 +44,7 @@ impl fmt::Display for Misread {
 
 impl std::error::Error for Misread {}
 
-/// An agreement; [`Sla::ERRORS`] is added where no clause limits the errors of all calls.
+/// Parses an agreement. Adds [`Sla::ERRORS`] if no clause limits the errors of all calls.
 pub(super) fn parse(text: &str) -> Result<Sla, Misread> {
     let Parsed {
         mut clauses,
@@ -61,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Sla, Misread> {
     })
 }
 
-/// An agreement as it is written.
+/// The clauses of an agreement as written, without defaults.
 pub(super) struct Parsed {
     /// At least one.
     pub clauses: Vec<Clause>,
@@ -181,7 +182,7 @@ impl<'a> Reader<'a> {
         Ok(Part::Clause(clause))
     }
 
-    /// Behind the `p`.
+    /// Parses the rest of a percentile condition, after the `p`.
     fn percentile(&mut self, action: Option<Action>) -> Result<Clause, Misread> {
         let start = self.at;
         let number = self.number("a percentile such as p99")?;
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
         self.within(action, number)
     }
 
-    /// From the `<` on.
+    /// Parses the rest of a latency condition, from the `<`.
     fn within(&mut self, action: Option<Action>, percent: f64) -> Result<Clause, Misread> {
         self.expect("<", "`<` and a time")?;
         if self.rest().starts_with('=') {
@@ -255,7 +256,7 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// Behind a number, which stands at `start`.
+    /// Parses the unit after a number, which begins at `start`.
     fn unit(&mut self, start: usize, number: f64) -> Result<Duration, Misread> {
         let unit_at = self.at;
         let Some(unit) = duration::unit(self.word()) else {
@@ -267,7 +268,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Letters and hyphens; a `p` in front of a number is a word too.
+    /// Consumes letters and hyphens. The `p` before a percentile is also a word.
     fn word(&mut self) -> &'a str {
         let rest = self.rest();
         let is_part = |c: char| c.is_alphabetic() || c == '-';

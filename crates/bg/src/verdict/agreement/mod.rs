@@ -1,17 +1,19 @@
-//! The agreement: what a data store promises, and whether a trial kept it.
+//! Service level agreements (SLAs): what a data store must deliver, and whether a trial met it.
 //!
-//! `"95% < 100ms, view-profile: 99% < 10ms, 0.1% unpredictable, 60s"` are four clauses: three to be met, and how long the trial lasts that
-//! confirms a rating. `grammar` reads them, `early` says when a trial is hopeless before its end; here they are judged.
+//! `"95% < 100ms, view-profile: 99% < 10ms, 0.1% unpredictable, 60s"` consists of four clauses: three conditions, and
+//! the duration of the trial that confirms a rating. `grammar` parses agreements and `early` detects before the end of
+//! a trial that it misses one. This module evaluates them.
 //!
-//! A clause is judged by a [`Tally`]: of so many calls (or reads), so many were good. Tallies of several trials at one load add up, so
-//! a clause that chance could have decided either way can be asked again with more.
+//! A clause is evaluated on a [`Tally`]: the number of calls (or reads), and how many of them count for the clause.
+//! Tallies of several trials at one load add up, so that a clause too close to its limit can be evaluated again on more
+//! calls.
 //!
 //! Invariants:
 //!
-//! 1. A call that was refused, or whose outcome nobody knows, is not within any time.
-//! 2. An answer with wrong bytes is unpredictable, like one that no order of the writes explains.
-//! 3. What was not measured is not met: no call at all, or no judged reads where the agreement speaks of them. An action that never
-//!    was drawn has no say.
+//! 1. A call that was rejected, or whose outcome is unknown, is not within any time limit.
+//! 2. An answer with wrong bytes is unpredictable, like an answer that no order of the writes explains.
+//! 3. A clause without measurements is not met: no call at all, or no validated reads although the agreement limits
+//!    unpredictable reads. The clause of an action that was never drawn is ignored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,74 +31,75 @@ mod grammar;
 
 pub use grammar::Misread;
 
-/// What a data store promises.
+/// A service level agreement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sla {
-    /// At least one; one of them limits the errors of all calls.
+    /// At least one. One of them limits the errors of all calls.
     pub clauses: Vec<Clause>,
-    /// Of the trial that confirms a rating.
+    /// Duration of the trial that confirms a rating.
     pub duration: Duration,
-    /// Whether each client of a coordinator must keep the agreement, and not only all of them together.
+    /// Whether each client of a coordinator must meet the agreement, not only all of them together.
     pub per_client: bool,
 }
 
 impl Sla {
-    /// Where an agreement does not say.
+    /// Default duration of the confirming trial.
     pub const DURATION: Duration = Duration::from_secs(60);
 
-    /// The limit of failed calls where an agreement has none, or where there is no agreement: without it a data store that refuses every write of a mix
-    /// of few writes would pass.
+    /// The limit of failed calls if an agreement has none, or if there is no agreement. Without it, a data store that
+    /// rejects every write would pass with a mix of few writes.
     pub const ERRORS: Clause = Clause::Errors {
         action: None,
         percent: 0.01,
     };
 }
 
-/// A condition; percents are of 0 to 100.
+/// A condition. Percentages range from 0 to 100.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Clause {
-    /// At least so many percent of the calls, of one action or of all, are answered within the time.
+    /// At least this percentage of the calls, of one action or of all, are answered within the time.
     Within {
         action: Option<Action>,
         percent: f64,
         limit: Duration,
     },
-    /// At most so many percent of the calls, of one action or of all, are refused or not answered.
+    /// At most this percentage of the calls, of one action or of all, are rejected or not answered.
     Errors {
         action: Option<Action>,
         percent: f64,
     },
-    /// At most so many percent of the reads are not as the level wants them.
+    /// At most this percentage of the reads do not satisfy the level.
     Unpredictable { percent: f64, level: Level },
-    /// The delivered mix is at most so many percent away from the drawn one.
+    /// The delivered mix differs from the drawn mix by at most this percentage.
     Drift { percent: f64 },
 }
 
-/// What counts for a clause: of so many, so many as the clause counts them.
+/// The counts that decide a clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Calls within the time; errors; unpredictable reads.
+    /// Calls within the time, errors, or unpredictable reads, depending on the clause.
     pub counted: u64,
     pub of: u64,
-    /// Nobody judged what the clause speaks of.
+    /// Whether the reads that the clause limits were not validated.
     pub unjudged: bool,
 }
 
-/// A clause with the figures that decide it.
+/// A clause with the numbers that decide it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     #[serde(serialize_with = "in_words", deserialize_with = "from_words")]
     pub clause: Clause,
-    /// What the clause limits, in percent; None where there was nothing.
+    /// The value that the clause limits, in percent. None if there were no calls or reads.
     pub percent: Option<f64>,
     pub counted: u64,
     pub of: u64,
     pub met: bool,
-    /// Whether chance could have decided it: the 99 % interval of the share holds the limit.
+    /// Whether the result is statistically significant: the limit is outside the 99 % confidence interval of the
+    /// measured proportion.
     pub sure: bool,
 }
 
-/// All clauses of an agreement, judged.
+/// The evaluated clauses of an agreement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     pub met: bool,
@@ -104,7 +107,8 @@ pub struct Verdict {
 }
 
 impl Sla {
-    /// One for each clause; of the client that does worst by it, where each client must keep the agreement.
+    /// Returns one tally per clause. If each client must meet the agreement, it is the tally of the client with the
+    /// worst result for the clause.
     pub fn tally(&self, measured: &Measured) -> Vec<Tally> {
         let tally = |clause: &Clause| {
             let of_clients = measured.clients.iter().map(|client| clause.tally(client));
@@ -116,7 +120,7 @@ impl Sla {
         self.clauses.iter().map(tally).collect()
     }
 
-    /// Of tallies, one for each clause.
+    /// Evaluates tallies, one per clause.
     pub fn judge(&self, tallies: &[Tally]) -> Verdict {
         let clauses: Vec<_> = self
             .clauses
@@ -134,7 +138,7 @@ impl Sla {
         self.judge(&self.tally(measured))
     }
 
-    /// Whether it speaks of reads that someone must judge.
+    /// Whether a clause limits unpredictable reads, which requires validation.
     pub fn wants_reads(&self) -> bool {
         self.clauses
             .iter()
@@ -143,7 +147,7 @@ impl Sla {
 }
 
 impl Verdict {
-    /// The clauses not met, in words; empty where all are.
+    /// Returns the clauses that are not met as text. Empty if all are met.
     pub fn why(&self) -> String {
         let missed = self.clauses.iter().filter(|judgement| !judgement.met);
         missed
@@ -152,7 +156,7 @@ impl Verdict {
             .join("; ")
     }
 
-    /// Whether no clause that matters could be otherwise with more calls: one that is surely missed settles it.
+    /// Whether more calls would not change the result: one clause is surely missed, or all clauses are sure.
     pub fn is_sure(&self) -> bool {
         self.clauses
             .iter()
@@ -213,7 +217,8 @@ impl Clause {
         }
     }
 
-    /// The part of a tally, 0 to 1, that is not as the clause wants it; more than 1 where nobody judged it, less than 0 where there was nothing.
+    /// Returns the proportion of a tally that violates the clause, from 0 to 1. Returns more than 1 if the reads were
+    /// not validated, and less than 0 if there were no calls.
     fn badness(&self, tally: Tally) -> f64 {
         let share = tally.counted as f64 / tally.of.max(1) as f64;
         match *self {
@@ -234,10 +239,10 @@ impl Clause {
             (None, Clause::Within { action, .. } | Clause::Errors { action, .. }) => {
                 action.is_some()
             }
-            // Judged, and nothing was read; or nothing was delivered.
+            // Validated without any read, or nothing delivered.
             (None, Clause::Unpredictable { .. } | Clause::Drift { .. }) => true,
         };
-        // No failed call at all is as good as it gets: more trials of the load would be wasted.
+        // Without any failed call, further trials of the load cannot improve the result.
         let none =
             tally.counted == 0 && matches!(*self, Clause::Errors { .. } | Clause::Drift { .. });
         let sure = tally.unjudged
@@ -268,11 +273,12 @@ impl Clause {
 }
 
 impl Judgement {
-    /// With fewer calls than these a clause that is met counts as met: chance could have decided nearly any.
+    /// With fewer calls than this, a clause that is met counts as sure: with so few calls, nearly every result could be
+    /// due to chance.
     const ENOUGH: u64 = 1000;
 }
 
-/// Whether a share like that of the tally is to be expected where the true one is `share`: Wilson's interval at 99 %.
+/// Whether the tally is plausible if the true proportion is `share`: Wilson's interval at 99 %.
 fn may_be(share: f64, tally: Tally) -> bool {
     let (n, z) = (tally.of as f64, 2.576_f64);
     let seen = tally.counted as f64 / n;
@@ -289,7 +295,7 @@ impl FromStr for Sla {
     }
 }
 
-/// As it is written.
+/// Formats the agreement in its grammar.
 impl fmt::Display for Sla {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for clause in &self.clauses {
@@ -324,7 +330,7 @@ impl fmt::Display for Clause {
     }
 }
 
-/// The figures beside the clause: `95% < 100ms: 93.21% of 12034 calls`.
+/// Formats the clause with its numbers: `95% < 100ms: 93.21% of 12034 calls`.
 impl fmt::Display for Judgement {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}: ", self.clause)?;
@@ -335,7 +341,7 @@ impl fmt::Display for Judgement {
         match self.percent {
             None if self.met => write!(out, "no {things}"),
             None => write!(out, "no {things} to judge"),
-            // Rounded so that a share that misses its limit does not look as if it were on it.
+            // If rounding would hide a miss, print the counts instead of the percentage.
             Some(percent) if self.met || (percent - self.clause.percent()).abs() > 0.01 => {
                 write!(out, "{percent:.2}% of {} {things}", self.of)
             }

@@ -1,8 +1,9 @@
-//! The mix that was delivered, beside the one that was drawn.
+//! Compares the delivered mix with the drawn mix.
 //!
-//! A draw that cannot be carried out (no invitation to accept, no friend to thaw) is skipped, so the actions that the data store received may have other
-//! shares than the mix. The *drift* is the part of the delivered actions that would have to be other ones to have the shares of the drawn actions: half the
-//! sum of the differences. Chance has no part in it: both sides are counts of the same trial.
+//! A draw that cannot be carried out (no invitation to accept, no friend to thaw) is skipped, so the proportions of the
+//! actions that the data store receives may differ from the mix. The *drift* is the proportion of delivered actions
+//! that would have to be different ones to match the drawn proportions: half the sum of the absolute differences. Drift
+//! is not a random error: both sides are counts of the same trial.
 
 use super::{ActionMeasured, Measured};
 use crate::model::action::Action;
@@ -15,10 +16,10 @@ pub struct Delivered {
 }
 
 impl Delivered {
-    /// Drift, 0 to 1, above which results do not compare with those of other runs.
+    /// Drift, 0 to 1, above which results are not comparable with those of other runs.
     pub const DRIFT_MAX: f64 = 0.01;
 
-    /// Of actions in the order of [`Action::ALL`].
+    /// Returns the counts of actions in the order of [`Action::ALL`].
     pub fn of(actions: &[ActionMeasured]) -> Delivered {
         let mut delivered = Delivered {
             calls: [0; Action::COUNT],
@@ -31,30 +32,30 @@ impl Delivered {
         delivered
     }
 
-    /// The part of the delivered actions, 0 to 1.
+    /// Returns the action's proportion of the delivered actions, 0 to 1.
     pub fn share(&self, action: Action) -> f64 {
         self.calls[action as usize] as f64 / self.delivered().max(1) as f64
     }
 
-    /// The part of the drawn actions, 0 to 1.
+    /// Returns the action's proportion of the drawn actions, 0 to 1.
     pub fn share_drawn(&self, action: Action) -> f64 {
         let index = action as usize;
         (self.calls[index] + self.skipped[index]) as f64 / self.drawn().max(1) as f64
     }
 
-    /// The part of the delivered actions that are writes, 0 to 1.
+    /// Returns the proportion of writes in the delivered actions, 0 to 1.
     pub fn writes(&self) -> f64 {
         let writes = Action::ALL.into_iter().filter(|action| action.is_write());
         writes.map(|action| self.share(action)).sum()
     }
 
-    /// The part of the drawn actions that are writes, 0 to 1.
+    /// Returns the proportion of writes in the drawn actions, 0 to 1.
     pub fn writes_drawn(&self) -> f64 {
         let writes = Action::ALL.into_iter().filter(|action| action.is_write());
         writes.map(|action| self.share_drawn(action)).sum()
     }
 
-    /// How far the delivered mix is from the drawn one, 0 to 1.
+    /// Returns the distance between the delivered mix and the drawn mix, 0 to 1.
     pub fn drift(&self) -> f64 {
         let apart = |action| (self.share(action) - self.share_drawn(action)).abs();
         match self.drawn() {
@@ -63,7 +64,7 @@ impl Delivered {
         }
     }
 
-    /// Calls of the data store.
+    /// Returns the number of calls to the data store.
     pub fn delivered(&self) -> u64 {
         self.calls.iter().sum()
     }
@@ -72,7 +73,7 @@ impl Delivered {
         self.delivered() + self.skipped.iter().sum::<u64>()
     }
 
-    /// The shares in a sentence; None where nothing was drawn.
+    /// Returns the proportions as a sentence. None if nothing was drawn.
     pub fn summary(&self) -> Option<String> {
         (self.drawn() > 0).then(|| {
             format!(
@@ -84,7 +85,7 @@ impl Delivered {
         })
     }
 
-    /// A warning where the drift is above [`Delivered::DRIFT_MAX`].
+    /// Returns a warning if the drift exceeds [`Delivered::DRIFT_MAX`].
     pub fn warning(&self) -> Option<String> {
         let skipped: u64 = self.skipped.iter().sum();
         (self.drift() > Delivered::DRIFT_MAX).then(|| {

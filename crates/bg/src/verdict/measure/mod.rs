@@ -1,12 +1,14 @@
-//! What a trial is, and what came of it.
+//! Trials and their results.
 //!
-//! A *trial* runs a mix against a data store with so much load for so long. What came of trials of several workers or clients adds up: counts by
-//! sum, latencies by merging histograms. All of it is data (serde): clients send it to their coordinator, reports keep it.
+//! A *trial* runs a mix against a data store with a given load for a given time. The results of several workers or
+//! clients can be added: counts are summed and latency histograms are merged. All results are serializable (serde):
+//! clients send them to their coordinator, and reports contain them.
 //!
 //! Invariants:
 //!
-//! 1. [`ActionMeasured::failed`] holds those calls of [`ActionMeasured::latency`] that were refused or whose outcome is unknown, and no others.
-//! 2. The moments of [`Measured::series`] are those of the measured time, in order, each a second but for the last.
+//! 1. [`ActionMeasured::failed`] contains exactly the calls of [`ActionMeasured::latency`] that were rejected or whose
+//!    outcome is unknown.
+//! 2. The moments of [`Measured::series`] cover the measured time in order. Each lasts a second, except the last.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -23,30 +25,31 @@ mod spelling;
 
 pub use delivered::Delivered;
 
-/// How hard a trial presses.
+/// The load of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// Closed loop: so many emulated threads, each with one action at a time.
+    /// Closed loop: this many emulated threads, each with one action at a time.
     Threads(u32),
-    /// Open loop: actions a second, at intervals of a Poisson process; a latency counts from the moment meant.
+    /// Open loop: actions per second, started by a Poisson process. A latency counts from the scheduled start.
     Rate(f64),
 }
 
-/// One experiment.
+/// The parameters of one trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
     pub load: Load,
-    /// Not measured, before `duration`.
+    /// Time before `duration` that is not measured.
     pub warmup: Duration,
     pub duration: Duration,
-    /// Ends the trial after so many measured actions, skipped ones included, if that comes before the end of `duration`.
+    /// Ends the trial after this number of measured actions, including skipped ones, if that happens before the end of
+    /// `duration`.
     pub actions: Option<u64>,
-    /// So many actions before `warmup`, not measured.
+    /// Number of unmeasured actions to run before `warmup`.
     pub warmup_actions: Option<u64>,
 }
 
 impl Trial {
-    /// Bounded by time alone.
+    /// Returns a trial bounded by time alone.
     pub fn timed(load: Load, warmup: Duration, duration: Duration) -> Trial {
         Trial {
             load,
@@ -57,10 +60,10 @@ impl Trial {
         }
     }
 
-    /// Longer than any trial that a count ends.
+    /// A duration longer than that of any trial that a count ends.
     pub const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 3600);
 
-    /// Bounded by a count alone.
+    /// Returns a trial bounded by a count alone.
     pub fn counted(load: Load, actions: u64) -> Trial {
         Trial {
             actions: Some(actions),
@@ -69,121 +72,126 @@ impl Trial {
     }
 }
 
-/// Whoever can run trials: this process, a coordinator of clients, or a model of a store in a test.
+/// An executor of trials: this process, a coordinator of clients, or a simulated store in a test.
 pub trait Laboratory {
+    /// Runs a trial.
+    ///
     /// # Errors
     ///
-    /// Why the trial has no result at all. A store that fails or stalls is a result.
+    /// The trial has no result at all. A store that fails or stalls is a result, not an error.
     fn run(&mut self, trial: &Trial) -> Result<Measured, String>;
 
-    /// The same, but it ends before its time when it is `enough`. Whoever cannot end a trial runs it to its end.
+    /// Runs a trial, but ends it as soon as `enough` returns true. An implementation that cannot end a trial early runs
+    /// it to its end.
     ///
     /// # Errors
     ///
-    /// As [`Laboratory::run`].
+    /// As for [`Laboratory::run`].
     fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
         let _ = enough;
         self.run(trial)
     }
 
-    /// The time, from any instant on.
+    /// Returns the time since an arbitrary instant.
     fn now(&self) -> Duration {
         static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
         FIRST.elapsed()
     }
 
-    /// Whether it was told to run no more trials: what ran last is what it had by then.
+    /// Whether no further trials may run. The result of the last trial then covers the time until it was ended.
     fn is_over(&self) -> bool {
         false
     }
 }
 
-/// Says after each second whether what was measured so far, over so long, is enough.
+/// Called after each second with the measurements so far and their duration. Returns whether they are enough.
 pub type Enough<'a> = &'a dyn Fn(&Measured, Duration) -> bool;
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// How long was measured.
+    /// The length of the measured time.
     #[serde(rename = "seconds", with = "spelling::seconds")]
     pub duration: Duration,
-    /// By [`Action`] as a number.
+    /// Indexed by [`Action`] as a number.
     #[serde(with = "spelling::by_action")]
     pub actions: Vec<ActionMeasured>,
-    /// Sessions that ended, of mixes of sessions.
+    /// Number of sessions completed, in mixes of sessions.
     pub sessions: u64,
-    /// Of an open loop, moments that came and went with no thread free to act.
+    /// Number of scheduled starts of an open loop at which no thread became free.
     #[serde(default)]
     pub unbegun: u64,
-    /// Members drawn who were free to act, or to be looked at.
+    /// The draws of members that were free to act, or to be viewed.
     #[serde(default)]
     pub drawn: Drawn,
-    /// None where nothing was traced.
+    /// None if reads were not traced.
     pub reads: Option<Judged>,
-    /// Empty where nobody kept it.
+    /// Empty if no series was recorded.
     pub series: Vec<Moment>,
-    /// What making the load took; None where nobody looked.
+    /// Resources that generating the load used. None if not measured.
     pub effort: Option<Effort>,
-    /// What each client of a coordinator measured; empty without a coordinator, and of trials that still run.
+    /// The measurements of each client of a coordinator. Empty without a coordinator, and while the trial runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<Measured>,
 }
 
-/// Of one action.
+/// The results of one action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActionMeasured {
-    /// Nanoseconds of every call that was answered or given up, those that failed too.
+    /// Nanoseconds of every call that was answered or given up, including failed calls.
     #[serde(rename = "latency_ns", with = "spelling::histogram")]
     pub latency: Histogram<u64>,
-    /// Nanoseconds of those calls of `latency` that were refused or whose outcome nobody knows.
+    /// Nanoseconds of the calls of `latency` that were rejected or whose outcome is unknown.
     #[serde(rename = "failed_ns", with = "spelling::histogram")]
     pub failed: Histogram<u64>,
-    /// Of those, how many the data store refused.
+    /// Number of `failed` calls that the data store rejected.
     pub refused: u64,
-    /// Of those, how many nobody knows the outcome of: timeouts, lost connections.
+    /// Number of `failed` calls whose outcome is unknown: timeouts and lost connections.
     pub unknown: u64,
-    /// Draws that could not be carried out: no friend to thaw, no invitation to accept, nobody left to invite. Of a session that ends early, each action
-    /// that was left out.
+    /// Draws that could not be carried out: no friend to thaw, no invitation to accept, no member left to invite. If a
+    /// session ends early, each of its remaining actions counts.
     pub skipped: u64,
-    /// Answers whose bytes were not those stored.
+    /// Answers whose bytes differ from those stored.
     pub wrong: u64,
 }
 
-/// What validation said of a trial's reads.
+/// The validation results of a trial's reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Judged {
     pub reads: u64,
-    /// Those that no order of the writes explains: counts, members, and lists at one instant.
+    /// Reads that no order of the writes explains: counts, members, and lists at one instant.
     pub unpredictable: u64,
-    /// Sessions, or actions that are of none, with at least one unpredictable read.
+    /// Sessions, or actions that belong to none, with at least one unpredictable read.
     pub unpredictable_sessions: u64,
-    /// Those that would take too long to tell.
+    /// Reads that would take too long to decide.
     pub undecided: u64,
-    /// Reads that are not as each [`Level`] or one below it wants them, each read once, by level as a number: what an agreement means by `at`. None
-    /// for levels not judged, and `unpredictable` for [`Level::Snapshot`].
+    /// By level as a number: reads that do not satisfy that [`Level`] or one below it, each read counted once. This is
+    /// the meaning of `at` in an agreement. None for levels not validated. For [`Level::Snapshot`], `unpredictable` is
+    /// the number to use.
     pub by_level: [Option<u64>; Level::ALL.len()],
-    /// Of the unpredictable, by class; each name once.
+    /// Unpredictable reads by class. Each class name occurs once.
     pub by_class: Vec<(String, u64)>,
-    /// Of the stale, by age: at index i those whose age in nanoseconds has i bits.
+    /// Stale reads by age: index i counts those whose age in nanoseconds has i bits.
     pub ages: Vec<u64>,
-    /// The first unpredictable reads, in words.
+    /// Descriptions of the first unpredictable reads.
     pub witnesses: Vec<String>,
 }
 
-/// How strictly reads are judged: BG counts, each level above also wants what is below it.
+/// Consistency levels for the validation of reads, from the weakest to the strictest. Each level includes the ones
+/// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
-    /// Counts are as some order of the writes makes them: BG's own number.
+    /// Counts correspond to some order of the writes. This is BG's own measure.
     Counts,
-    /// Every element of a list was there at some instant of the read.
+    /// Every element of a list was present at some instant of the read.
     Members,
-    /// All elements of a list at one instant.
+    /// All elements of a list were present at the same instant.
     Snapshot,
-    /// What one read saw, a later one sees too.
+    /// A value that one read returned is visible to later reads.
     Atomic,
-    /// What one action returns of several items is of one instant.
+    /// All items that one action returns are of the same instant.
     Joint,
 }
 
@@ -207,33 +215,34 @@ impl Level {
     }
 }
 
-/// A second of a trial.
+/// One second of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
-    /// Nanoseconds of the calls that ended in it.
+    /// Nanoseconds of the calls that ended in this second.
     #[serde(rename = "latency_ns", with = "spelling::histogram")]
     pub latency: Histogram<u64>,
-    /// Of those, refused or of unknown outcome.
+    /// Number of these calls that were rejected or whose outcome is unknown.
     pub failed: u64,
-    /// Reads judged, and of those the unpredictable; zero where they are judged only at the end.
+    /// Number of validated reads. This and `unpredictable` are 0 if reads are validated only at the end.
     pub reads: u64,
     pub unpredictable: u64,
 }
 
-/// What making the load took: a generator that is short of processors measures itself.
+/// The resources that generating the load used. A load generator short of processor time measures itself instead of the
+/// data store.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effort {
-    /// Processor time of the whole client, of all its threads.
+    /// Processor time of all threads of the client.
     #[serde(rename = "cpu_seconds", with = "spelling::seconds")]
     pub cpu: Duration,
-    /// Processors that the client may use.
+    /// Number of processors that the client may use.
     pub processors: u32,
-    /// Part of the measured time, 0 to 1, that the busiest of the workers' threads was on a processor.
+    /// Proportion of the measured time, 0 to 1, for which the busiest worker thread was running.
     pub busiest_worker: f64,
-    /// Processor time that went to neither the client nor the data store's own processes; None where nobody can tell.
+    /// Processor time used by neither the client nor the data store's own processes. None if unknown.
     #[serde(default, rename = "others_seconds", with = "spelling::some_seconds")]
     pub others: Option<Duration>,
-    /// Processor time that the host of a virtual machine gave to somebody else.
+    /// Processor time that the host of a virtual machine gave to other guests.
     #[serde(default, rename = "stolen_seconds", with = "spelling::some_seconds")]
     pub stolen: Option<Duration>,
 }
@@ -257,17 +266,18 @@ impl Measured {
         &self.actions[action as usize]
     }
 
-    /// Actions answered, right or wrong; refusals and unknown outcomes are none.
+    /// Returns the number of actions answered, right or wrong. Rejections and unknown outcomes do not count.
     pub fn done(&self) -> u64 {
         self.actions.iter().map(ActionMeasured::done).sum()
     }
 
-    /// Actions a second.
+    /// Returns the actions per second.
     pub fn throughput(&self) -> f64 {
         self.done() as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 
-    /// Whether the load's generator was short of processors, so that this may be its limit and not the data store's: in words.
+    /// Returns a warning if the load generator was short of processor time, so that the result may be its limit instead
+    /// of the data store's.
     pub fn short_of(&self) -> Option<String> {
         let effort = self.effort?;
         let used = effort.processors_used(self.duration);
@@ -287,7 +297,7 @@ impl Measured {
         })
     }
 
-    /// Whether somebody else used the machine's processors meanwhile: in words.
+    /// Returns a warning if other processes used the machine's processors during the trial.
     pub fn disturbed(&self) -> Option<String> {
         let effort = self.effort?;
         let seconds = self.duration.as_secs_f64().max(1e-9);
@@ -302,7 +312,7 @@ impl Measured {
         })
     }
 
-    /// Adds what another client measured in the same trial, with members of its own.
+    /// Adds the results of another client of the same trial, which has its own members.
     pub fn join(&mut self, other: &Measured) {
         let mut drawn = std::mem::take(&mut self.drawn);
         drawn.join(&other.drawn);
@@ -310,7 +320,7 @@ impl Measured {
         self.drawn = drawn;
     }
 
-    /// Adds what another worker measured in the same trial, or what followed.
+    /// Adds the results of another worker of the same trial, or of a following period.
     pub fn add(&mut self, other: &Measured) {
         self.duration = self.duration.max(other.duration);
         self.sessions += other.sessions;
@@ -341,7 +351,7 @@ fn merge<T>(mine: Option<T>, theirs: Option<T>, add: fn(&mut T, T)) -> Option<T>
 }
 
 impl Judged {
-    /// Unpredictable reads at a level; None where reads were not judged so strictly.
+    /// Returns the number of unpredictable reads at a level. None if that level was not validated.
     pub fn at(&self, level: Level) -> Option<u64> {
         match level {
             Level::Snapshot => Some(self.unpredictable),
@@ -349,10 +359,10 @@ impl Judged {
         }
     }
 
-    /// Witnesses kept when results are added.
+    /// Maximum number of witnesses kept when results are added.
     const WITNESSES_MAX: usize = 20;
 
-    /// Adds what another client judged of its own reads.
+    /// Adds the results of another client for its own reads.
     pub fn add(&mut self, other: Judged) {
         self.reads += other.reads;
         self.unpredictable += other.unpredictable;
@@ -405,13 +415,13 @@ impl Default for Moment {
 }
 
 impl Effort {
-    /// Part of a processor's time above which whoever used it counts as short of it.
+    /// Proportion of processor time above which its user counts as short of it.
     const BUSY: f64 = 0.9;
 
-    /// Part of all processors above which their use by others is told.
+    /// Proportion of all processors above which their use by others is reported.
     const DISTURBED: f64 = 0.05;
 
-    /// On average over so long.
+    /// Returns the mean number of processors used over this time.
     pub fn processors_used(&self, over: Duration) -> f64 {
         self.cpu.as_secs_f64() / over.as_secs_f64().max(1e-9)
     }
@@ -438,7 +448,7 @@ impl ActionMeasured {
         }
     }
 
-    /// One call that ended so after so long.
+    /// Records one call with its latency and failure, if any.
     pub fn record(&mut self, latency_ns: u64, failure: Option<&Failure>) {
         self.latency
             .record(latency_ns)
@@ -457,12 +467,13 @@ impl ActionMeasured {
         self.latency.len()
     }
 
-    /// Calls answered.
+    /// Returns the number of calls answered.
     pub fn done(&self) -> u64 {
         self.latency.len().saturating_sub(self.failed.len())
     }
 
-    /// Calls answered within so many nanoseconds, to the histogram's three digits.
+    /// Returns the number of calls answered within this many nanoseconds, with the histogram's precision of three
+    /// digits.
     pub fn within(&self, limit_ns: u64) -> u64 {
         self.latency
             .count_between(0, limit_ns)

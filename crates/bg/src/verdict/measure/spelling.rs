@@ -1,4 +1,4 @@
-//! How results are spelled as JSON: times in seconds, histograms as the values that occurred, actions by name.
+//! The JSON format of results: times in seconds, histograms as the values that occurred, actions by name.
 
 pub(super) mod seconds {
     use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) mod some_seconds {
     }
 }
 
-/// Pairs of a value and how often it occurred; a value is the lowest of those that the histogram does not tell apart.
+/// Pairs of a value and its number of occurrences. A value is the lowest of those in its histogram bucket.
 pub(super) mod histogram {
     use hdrhistogram::Histogram;
     use serde::de::Error;
@@ -80,7 +80,7 @@ pub(super) mod by_action {
     use crate::model::action::Action;
     use crate::verdict::measure::{ActionMeasured, Delivered};
 
-    /// With the shares that readers of JSON would have to compute.
+    /// Adds the proportions that readers of the JSON would otherwise have to compute.
     #[derive(Serialize)]
     struct Spelled<'a> {
         #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! The trace files of a folder, read piece by piece.
+//! Reads the trace files of a folder piece by piece.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -15,9 +15,11 @@ pub struct TraceFolder {
 }
 
 impl TraceFolder {
+    /// Lists the trace files of a folder.
+    ///
     /// # Errors
     ///
-    /// A folder that cannot be read, or has no traces.
+    /// The folder cannot be read or has no traces.
     pub fn open(folder: &Path) -> Result<TraceFolder, String> {
         let paths = files(folder, |name| name.ends_with(".trace"))?;
         match paths.is_empty() {
@@ -41,7 +43,7 @@ impl Records for TraceFolder {
     }
 }
 
-/// The records of one file.
+/// Passes the records of one file to `take`.
 pub(super) fn each(
     path: &Path,
     take: &mut dyn FnMut(Record) -> Result<(), String>,
@@ -70,7 +72,7 @@ pub(super) fn each(
     decoder.finish(&piece).map_err(|why| told(path, &why))
 }
 
-/// The files of a folder with such names, sorted.
+/// Returns the files of a folder whose names satisfy `wanted`, sorted.
 pub(super) fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, String> {
     let mut paths = Vec::new();
     for file in fs::read_dir(folder).map_err(|why| told(folder, &why))? {

@@ -1,10 +1,11 @@
-//! Judging traces that are on disk, in bounded memory.
+//! Validates traces on disk in bounded memory.
 //!
 //! ```text
-//!   trace files, or text logs of the released BG ──► Records ──► parts: one judged after the other ──► Report
+//!   trace files, or text logs of the original BG ──► Records ──► parts, validated one after the other ──► Report
 //! ```
 //!
-//! The verdicts do not depend on the bound: an item's records, and those of the other items of its member, are in one part.
+//! The results do not depend on the memory bound: the records of an item, and those of the other items of its member,
+//! are in the same part.
 
 mod files;
 mod parts;
@@ -17,15 +18,15 @@ pub use files::TraceFolder;
 pub use parts::{Bound, judge_within};
 pub use text::{TextFolder, TextNames};
 
-/// Where records come from; they can be gone through once more.
+/// A source of records, which can be read repeatedly.
 pub trait Records {
-    /// About how many there are.
+    /// Returns the approximate number of records.
     fn expected(&self) -> Result<u64, String>;
 
-    /// Every record, those of one call together.
+    /// Passes every record to `take`. The records of one call are consecutive.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read or is not whole, by its name; or what `take` says.
+    /// A file cannot be read or is incomplete (the message names it), or `take` failed.
     fn each(&self, take: &mut dyn FnMut(Record) -> Result<(), String>) -> Result<(), String>;
 }

@@ -1,10 +1,10 @@
-//! A trace larger than memory is split on disk by member and resource, and judged part by part.
+//! Splits a trace larger than memory on disk by member and resource, and validates it part by part.
 //!
 //! Invariants:
 //!
-//! 1. No more memory is used than the bound, as long as no single member or resource has more records than fit it.
-//! 2. Parts are traces themselves, with checksums: what a disk does to them is an error, not another verdict.
-//! 3. A part that cannot be written ends the judging with an error; the folder of parts is removed in any case.
+//! 1. Memory use stays below the bound, unless the records of a single member or resource exceed it.
+//! 2. Parts are traces themselves, with checksums: corruption on disk causes an error, not a different result.
+//! 3. A part that cannot be written ends validation with an error. The folder of parts is removed in any case.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -18,22 +18,24 @@ use super::Records;
 use super::files::{self, told};
 use crate::verdict::scratch::Scratch;
 
-/// What a record takes while its part is judged: itself, its place in the order of items, its share of an item's structures.
+/// Bytes of memory per record while its part is validated: the record, its position in the order of items, and its
+/// share of an item's structures.
 const RECORD_COST: u64 = 256;
 
-/// Parts of more memory take longer: they are beyond the caches, and the system clears their pages.
+/// Memory of a part, in bytes. Larger parts take longer: they exceed the processor caches, and the kernel must zero
+/// their pages.
 const PART_MEMORY: u64 = 32 << 20;
 
-/// Files to write at once.
+/// Maximum number of files open for writing at the same time.
 const PARTS_MAX: u64 = 512;
 
-/// How much memory judging may take, and where there is room for parts.
+/// The memory limit of validation and the location of the parts.
 #[derive(Clone, Debug)]
 pub struct Bound {
     pub memory_bytes: u64,
-    /// A folder; a folder of parts is made in it, and removed.
+    /// The folder in which the temporary folder of parts is created.
     pub scratch: PathBuf,
-    /// How a file is made.
+    /// Creates a file.
     pub create: fn(&Path) -> io::Result<Box<dyn Write>>,
 }
 
@@ -47,11 +49,11 @@ impl Bound {
     }
 }
 
-/// Judges all records, in memory if they fit the bound.
+/// Validates all records, in memory if they fit the bound.
 ///
 /// # Errors
 ///
-/// A trace that is not whole, a disk without room, a bound too small for the trace.
+/// The trace is incomplete, the disk is full, or the bound is too small for the trace.
 pub fn judge_within(
     records: &dyn Records,
     initial: &dyn Initial,
@@ -93,7 +95,7 @@ pub fn judge_within(
     Ok(report)
 }
 
-/// A folder of parts being written; it goes when this does.
+/// A folder of parts being written. Dropping this value removes it.
 struct Parts {
     folder: Scratch,
     parts: Vec<Part>,
@@ -114,7 +116,7 @@ impl Parts {
             folder: Scratch::new(folder),
             parts: Vec::with_capacity(count),
         };
-        // A quarter of the memory is for what waits to be written; the system takes longer over larger pieces.
+        // A quarter of the memory is for write buffers. Larger writes take the kernel longer.
         let buffer = (bound.memory_bytes as usize / 4 / count).clamp(1 << 12, 1 << 17);
         for number in 0..count {
             let path = made.folder.path().join(format!("part-{number:03}.trace"));

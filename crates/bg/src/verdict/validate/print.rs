@@ -1,4 +1,4 @@
-//! A report in words and as JSON.
+//! Formats a report as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,16 @@ use larder_validate::histogram::Histogram;
 use larder_validate::report::{Level, Names, Report, Tally, seconds};
 use serde_json::{Value, json};
 
-/// What keys of the report are called.
+/// The names of the keys in a report.
 pub struct Labels<'a> {
     pub names: &'a dyn Names,
-    /// A kind of items: the highest 8 bits.
+    /// Returns the name of a kind of items, given by the highest 8 bits of an item.
     pub kind: &'a dyn Fn(u8) -> String,
 }
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p100", 1.0)];
 
-/// Classes by name.
+/// Returns the classes with their names.
 pub fn classes(tally: &Tally) -> [(&'static str, u64); 6] {
     [
         ("stale", tally.stale),
@@ -27,7 +27,7 @@ pub fn classes(tally: &Tally) -> [(&'static str, u64); 6] {
     ]
 }
 
-/// Several lines, each with its end.
+/// Formats a report as several lines, each terminated by a newline.
 pub fn words(report: &Report, labels: &Labels<'_>) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.

@@ -1,4 +1,4 @@
-//! Text logs of the BG that was released: `read*.txt` and `update*.txt` of a folder.
+//! Reads text logs of the original BG: the files `read*.txt` and `update*.txt` of a folder.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use larder_validate::report::Names;
 use super::Records;
 use super::files::{files, told};
 
-/// Bytes of a usual line.
+/// Typical length of a line in bytes.
 const LINE_SIZE: u64 = 64;
 
 pub struct TextFolder {
@@ -22,9 +22,11 @@ pub struct TextFolder {
 }
 
 impl TextFolder {
+    /// Lists the logs of a folder.
+    ///
     /// # Errors
     ///
-    /// A folder that cannot be read, or has no logs.
+    /// The folder cannot be read or has no logs.
     pub fn open(folder: &Path) -> Result<TextFolder, String> {
         let paths = files(folder, |name| {
             (name.starts_with("read") || name.starts_with("update")) && name.ends_with(".txt")
@@ -42,7 +44,7 @@ impl TextFolder {
         }
     }
 
-    /// Reads left out when last gone through: those logged without a value, and those of the graph.
+    /// Returns the numbers of reads that the last pass left out: those logged without a value, and those of the graph.
     pub fn left_out(&self) -> (u64, u64) {
         (self.without_value.get(), self.of_graph.get())
     }
@@ -83,7 +85,7 @@ impl Records for TextFolder {
     }
 }
 
-/// What the logs call things.
+/// Formats items under their names in the logs.
 pub struct TextNames;
 
 impl Names for TextNames {
@@ -100,7 +102,7 @@ impl Names for TextNames {
     }
 
     fn origin(&self) -> u64 {
-        // Where the parser puts zero.
+        // The parser maps zero to this value.
         1 << 63
     }
 }
