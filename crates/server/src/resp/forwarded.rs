@@ -52,7 +52,7 @@ pub(super) struct Forwarded {
 
 /// The requests for one core.
 struct Part {
-    /// The number of its place.
+    /// The number of the core's place.
     core: usize,
     batch: Batch,
     writes: bool,

@@ -225,7 +225,7 @@ impl Remote {
     /// that core checks.
     ///
     /// # Errors
-    /// The reason why they do not.
+    /// The reason why a request does not belong here.
     fn check(&mut self) -> Result<(), String> {
         let Scope::Node { .. } = self.scope else {
             return Ok(());
@@ -287,7 +287,7 @@ impl Remote {
     fn fit_part(&self, snapshot: &Snapshot, command: Command<'_>, epoch: u64) -> Fit {
         let core = &self.state.core;
         let is_mapped = |key: &[u8]| core.tables.is_mapped(key);
-        // Any core can have all rows that PostgreSQL keeps.
+        // Every core can execute commands on rows that PostgreSQL holds.
         let is_of_any = match command.writes() {
             true => command.keys().any(is_mapped),
             false => has_keys(command) && command.keys().all(is_mapped),
@@ -307,7 +307,7 @@ impl Remote {
         }
     }
 
-    /// Answers that nothing was done.
+    /// Reports that none of the requests was executed.
     fn refuse(&mut self, why: String) {
         let refused = ReplyPiece {
             not_done: Some(why),
@@ -316,12 +316,12 @@ impl Remote {
         self.pieces.send_first(refused, Last::NotDone);
     }
 
-    /// Whether so much is answered that it should be sent before there is more.
+    /// Returns whether the replies so far should be sent before more are produced.
     fn is_long(&self) -> bool {
         self.execution != Execution::Transaction && self.state.output.tail.len() >= PIECE_BYTES
     }
 
-    /// Executes requests until one takes longer, or the core's other connections should have their turn.
+    /// Executes requests until one must wait, or until the time limit of a turn.
     fn step(&mut self) -> Option<Pending> {
         let core = self.state.core.clone();
         self.note_moment();
@@ -396,7 +396,7 @@ impl Remote {
         None
     }
 
-    /// As [`Remote::fit`]; what was checked is not checked again while owners are the same.
+    /// As [`Remote::fit`], but skips the check while the ownership is that of an earlier check.
     fn fit_now(&self, snapshot: &Snapshot, at: usize) -> Fit {
         let Some(command) = self.batch.get(at) else {
             return Fit::Elsewhere;
@@ -411,7 +411,7 @@ impl Remote {
         }
     }
 
-    /// What the one request reads is here; its answer is not wanted yet.
+    /// Acknowledges a prefetch: the data that the request reads is now here, and its reply is discarded.
     fn answer_prefetch(&mut self) {
         self.state.output.tail.clear();
         self.state.encoder().ok();

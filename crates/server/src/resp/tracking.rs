@@ -14,7 +14,7 @@ use crate::catalog::{Lookup, Snapshot};
 use crate::clients::{Client, Mode, Tracker};
 use crate::error::{Refusal, show};
 
-/// Divisor of the client's memory limit: the fraction that its tracking entries may use.
+/// The tracking entries of a client may use `1 / SHARE` of its memory limit.
 const SHARE: usize = 4;
 
 /// The options of CLIENT TRACKING ON.

@@ -1,4 +1,4 @@
-//! COMMAND: what commands there are, from the table of commands, spelled as Redis spells it.
+//! COMMAND: describes all commands from the command table, in the format of Redis.
 
 use larder_protocol::commands::{self, COMMANDS, Keys, OwnedCommand, Spec};
 use larder_protocol::errors::Code;
@@ -84,7 +84,7 @@ impl Filter {
     }
 }
 
-/// The module of Redis that has a command, both in lower case; `None` for commands of Redis itself.
+/// Returns the Redis module that has a command, both in lower case; `None` for core commands of Redis.
 fn module_of(name: &str) -> Option<&str> {
     Some(match name.split_once('.')?.0 {
         "ft" => "search",
@@ -93,7 +93,7 @@ fn module_of(name: &str) -> Option<&str> {
     })
 }
 
-/// COMMAND LIST: the names of commands and subcommands that a filter admits.
+/// COMMAND LIST: returns the names of the commands and subcommands that match a filter.
 fn list(state: &mut State, request: Request<'_>) {
     let filter = match Filter::parse(request) {
         Ok(filter) => filter,
@@ -142,7 +142,7 @@ fn command_rows(
     }
 }
 
-/// What COMMAND INFO says of a command, or of a subcommand of it, before its subcommands.
+/// Appends the COMMAND INFO entry of a command or subcommand, up to its subcommands.
 fn command_row(
     encoder: &mut Encoder<'_>,
     command: &Spec,
@@ -162,7 +162,7 @@ fn command_row(
     encoder.set(1);
     encoder.simple(&format!("@{}", command.group.redis_name()));
     encoder.array(0); // tips
-    encoder.array(0); // key specifications: the three numbers above say all
+    encoder.array(0); // key specifications: the three numbers above suffice
 }
 
 fn command_docs(encoder: &mut Encoder<'_>, command: &Spec) {
@@ -184,7 +184,7 @@ fn command_docs(encoder: &mut Encoder<'_>, command: &Spec) {
     }
 }
 
-/// COMMAND GETKEYS command argument ...
+/// Executes `COMMAND GETKEYS command argument ...`.
 fn get_keys(state: &mut State, request: Request<'_>) {
     let Some(command) = commands::find(request.arg(2)) else {
         return state.error(Code::BadRequest, "Invalid command specified");

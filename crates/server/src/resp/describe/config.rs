@@ -1,5 +1,5 @@
-//! CONFIG: the settings that monitoring tools and client libraries ask for, under Redis's names. Of these, `notify-keyspace-events` can be
-//! changed here.
+//! CONFIG: the settings that monitoring tools and client libraries read, under their Redis names. Only
+//! `notify-keyspace-events` can be changed.
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
@@ -8,10 +8,10 @@ use super::super::state::State;
 use super::pair;
 use crate::glob::Glob;
 
-/// The one setting that changes here, until the server restarts.
+/// The only setting that CONFIG SET changes, until the server restarts.
 const EVENTS: &[u8] = b"notify-keyspace-events";
 
-/// Patterns of one CONFIG GET.
+/// Maximum number of patterns of one CONFIG GET.
 const PATTERNS_MAX: usize = 1024;
 
 pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
@@ -65,7 +65,7 @@ pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
         .for_each(|(name, value)| pair(&mut encoder, name, value));
 }
 
-/// What monitoring tools and client libraries ask for, under Redis's names.
+/// Returns the settings that monitoring tools and client libraries read, under their Redis names.
 fn redis_settings(state: &State) -> Vec<(&'static str, String)> {
     let core = &state.core;
     let config = &core.shared.config;

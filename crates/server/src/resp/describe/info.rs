@@ -1,4 +1,4 @@
-//! INFO: one function for each section, from counters and figures that are kept anyway.
+//! INFO: one function for each section, based on statistics that exist anyway.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use crate::Shared;
 use crate::catalog::{Cause, Snapshot};
 use crate::clients::Client;
 
-/// The Redis whose behaviour towards clients is followed; some read it before they choose a dialect.
+/// The Redis version whose behavior larder follows. Some clients select their protocol by it.
 pub(in crate::resp) const REDIS_VERSION: &str = "7.4.0";
 
 type Section = fn(&State, &Snapshot) -> String;
@@ -40,7 +40,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("keyspace", info_keyspace),
 ];
 
-/// Sections shown only when asked for, or with `all` and `everything`.
+/// Sections shown only on request, or with `all` and `everything`.
 const EXTRA: [&str; 2] = ["commandstats", "latencystats"];
 
 pub(in crate::resp) fn info(state: &mut State, snapshot: &Snapshot, request: Request<'_>) {
@@ -55,7 +55,7 @@ pub(in crate::resp) fn info(state: &mut State, snapshot: &Snapshot, request: Req
     state.encoder().verbatim(&text);
 }
 
-/// The sections that need no serving thread, with the progress of loading.
+/// Returns the sections that need no serving thread, and the progress of loading.
 pub(in crate::resp) fn info_while_loading(
     shared: &Shared,
     client: &Client,
@@ -89,7 +89,7 @@ pub(in crate::resp) fn info_while_loading(
 
 const REPLICATION: &str = "role:master\r\nconnected_slaves:0\r\n";
 
-/// The sections that INFO is asked for, in small letters; all by default if there are none.
+/// The sections requested from INFO, in lower case. If empty, the default sections are shown.
 struct Asked(Vec<String>);
 
 impl Asked {
@@ -123,7 +123,7 @@ fn lines(pairs: &[(&str, &dyn std::fmt::Display)]) -> String {
     })
 }
 
-/// What background work on stores may take, and has taken.
+/// Reports the limits and the resource use of background work on stores.
 fn info_background(state: &State, _: &Snapshot) -> String {
     let throttle = &state.core.shared.pulls.throttle;
     let (budget, local) = (throttle.figures(), throttle.local_figures());
@@ -211,7 +211,7 @@ fn server_lines(shared: &Shared, client: &Client) -> String {
         ("io_threads", &crate::stats::thread_count(config)),
         ("uptime_in_seconds", &uptime),
         ("uptime_in_days", &(uptime / 86_400)),
-        // Clients of Valkey that prefer their own zone look for it here.
+        // Clients of Valkey that prefer their own zone read it from this field.
         ("availability_zone", &config.cluster.zone),
     ])
 }
@@ -259,7 +259,7 @@ fn info_memory(state: &State, snapshot: &Snapshot) -> String {
     ])
 }
 
-/// The process's own figure; mapped files count as far as they are in memory.
+/// Returns the process's resident memory. Mapped files count as far as they are in memory.
 fn resident_set_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -317,7 +317,7 @@ fn info_stats(state: &State, _: &Snapshot) -> String {
     ])
 }
 
-/// Seconds of processor time of the whole process.
+/// Reports the processor time of the complete process, in seconds.
 fn info_cpu(_: &State, _: &Snapshot) -> String {
     let [user, system, children_user, children_system] = cpu_seconds().unwrap_or_default();
     format!(
@@ -326,10 +326,10 @@ fn info_cpu(_: &State, _: &Snapshot) -> String {
     )
 }
 
-/// The process's own times and those of its children that have ended: user, system, and the same of children.
+/// Returns the processor time in seconds: user and system time of the process, then of its terminated children.
 fn cpu_seconds() -> Option<[f64; 4]> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The program's name, in parentheses, may hold anything.
+    // The program's name, in parentheses, may contain any characters.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(11);
     let mut next = || {
@@ -403,7 +403,7 @@ fn info_tables(state: &State, _: &Snapshot) -> String {
         ("tables_writes", &writes),
     ]);
     for table in figures.tables.iter().filter(|table| !table.computed) {
-        // Without the separator; a name may hold anything but a separator.
+        // The separator is dropped. A name may contain any character but a separator.
         let name = String::from_utf8_lossy(&table.name[..table.name.len() - 1]);
         let name = name.replace(char::is_control, "?");
         let _ = write!(text, "table_{name}:rows={}\r\n", table.rows);
@@ -468,7 +468,7 @@ fn info_spaces(state: &State, _: &Snapshot) -> String {
     })
 }
 
-/// A line for each of what people have named: `told` gives its name and its figures.
+/// Appends a line for each user-named item. `told` returns its name and its values.
 fn named_lines<T>(
     what: &str,
     all: impl IntoIterator<Item = T>,
@@ -514,7 +514,8 @@ fn info_latencystats(state: &State, _: &Snapshot) -> String {
     text
 }
 
-/// What monitoring tools read of a search module, and the most work that a search has done on this core in one turn.
+/// Reports the fields that monitoring tools read of Redis's search module, and the most work of a search in one turn of
+/// this core.
 fn info_search(state: &State, _: &Snapshot) -> String {
     let tables = &state.core.shared.tables;
     let spaces = tables.figures().spaces;

@@ -1,4 +1,4 @@
-//! LATENCY, SLOWLOG and MEMORY DOCTOR: how long commands took, from the counters of `stats`.
+//! LATENCY, SLOWLOG and MEMORY DOCTOR: command durations, from the counters in `stats`.
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
@@ -38,7 +38,7 @@ fn latency_histogram(state: &mut State, request: Request<'_>) {
         encoder.text("histogram_usec");
         let mut steps: Vec<(u64, u64)> = Vec::new();
         for (end_ns, calls) in series.cumulative() {
-            // Buckets end at odd nanoseconds; whole microseconds are what clients expect.
+            // Buckets end at odd nanoseconds; clients expect whole microseconds.
             let grown = calls > steps.last().map_or(0, |(_, before)| *before);
             if grown {
                 steps.push((end_ns.div_ceil(1000), calls));
@@ -55,7 +55,7 @@ fn latency_histogram(state: &mut State, request: Request<'_>) {
     }
 }
 
-/// MEMORY DOCTOR; MEMORY USAGE is a read.
+/// Executes MEMORY DOCTOR; MEMORY USAGE is a read.
 pub(in crate::resp) fn memory(state: &mut State, _: Request<'_>) {
     state
         .encoder()

@@ -1,4 +1,5 @@
-//! Commands about the server, spelled as Redis spells them: COMMAND, CONFIG, INFO, MODULE LIST, and LATENCY, SLOWLOG and MEMORY DOCTOR (`latency`).
+//! Commands on the server, in the format of Redis: COMMAND, CONFIG, INFO, MODULE LIST, and LATENCY, SLOWLOG and MEMORY
+//! DOCTOR (`latency`).
 
 mod command;
 mod config;

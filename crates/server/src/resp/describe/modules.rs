@@ -1,4 +1,5 @@
-//! MODULE LIST and the modules of INFO: those of Redis whose commands are here, FT.* and JSON.*. Object mappers look for them before they use them.
+//! MODULE LIST and the modules section of INFO. They list the Redis modules whose commands larder implements, FT.* and
+//! JSON.*, because object mappers check for these modules before they use the commands.
 
 use std::fmt::Write as _;
 
@@ -6,14 +7,14 @@ use larder_protocol::resp::Encoder;
 
 use super::super::state::State;
 
-/// By the names that Redis gives them, and the version whose commands are followed: 20810 is 2.8.10.
+/// Redis's names of the modules, and the versions whose commands are followed: 20810 is 2.8.10.
 const MODULES: [(&str, u64); 2] = [("search", 20810), ("ReJSON", 20808)];
 
 pub(in crate::resp) fn modules(state: &mut State) {
     put_modules(&mut state.encoder());
 }
 
-/// What MODULE LIST answers, and HELLO of modules.
+/// Appends the module list, for MODULE LIST and HELLO.
 pub(in crate::resp) fn put_modules(encoder: &mut Encoder<'_>) {
     encoder.array(MODULES.len());
     for (name, version) in MODULES {

@@ -1,4 +1,4 @@
-//! What comes from other nodes is taken, and given to the core that it names. Nothing here waits for another node.
+//! Receives messages from other nodes and passes each to the core that it names. It never waits for another node.
 
 use std::rc::Rc;
 
@@ -15,10 +15,10 @@ use super::Nodes;
 use crate::cluster::{Answering, Incoming};
 use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests, Scope};
 
-/// So many are taken before the core's other tasks have their turn.
+/// Maximum number of messages received before the core's other tasks run.
 const ARRIVALS_A_TURN: usize = 16;
 
-/// Takes what comes, for ever.
+/// Receives messages, without end.
 pub(in crate::resp) async fn take_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
     let mut taken: usize = 0;
     loop {
@@ -56,10 +56,10 @@ pub(in crate::resp) async fn take_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
     }
 }
 
-/// Has requests executed by the core that they name.
+/// Passes requests to the core that they name.
 ///
 /// # Errors
-/// They are none that this larder knows; that was answered.
+/// This version cannot decode the requests. The error has already been returned to the sender.
 fn execute(
     core: &Rc<Core>,
     nodes: &Nodes,
@@ -67,7 +67,7 @@ fn execute(
     mut answering: Answering,
 ) -> Result<(), &'static str> {
     let mut refuse = |why: &'static str| {
-        // An error means that nobody waits for it.
+        // An error means that the receiver is gone.
         let _ = answering.try_send(Piece::told(Last::NotDone, why));
         Err(why)
     };
@@ -124,7 +124,7 @@ fn execute(
     Ok(())
 }
 
-/// A piece for another node.
+/// Encodes a piece of a reply for another node.
 pub(in crate::resp) fn encoded(piece: ReplyPiece, last: Last) -> Piece {
     match piece.not_done {
         Some(why) => Piece::told(Last::NotDone, &why),

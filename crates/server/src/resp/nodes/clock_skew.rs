@@ -1,4 +1,5 @@
-//! How far the clocks of other nodes are from this node's: core 0 asks each connected node for its time.
+//! Measures the difference between the clocks of other nodes and this node's clock: core 0 requests the time of each
+//! connected node.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use crate::clock::since_1970;
 use crate::cluster::Peers;
 use crate::membership::ClockSkew;
 
-/// Between two measurements of a node, in looks of `keep_in_touch`.
+/// Interval between two measurements of a node, in iterations of `keep_in_touch`.
 pub(super) const LOOKS_BETWEEN: u64 = 30;
-/// An answer that takes longer says little about a clock.
+/// A reply with a longer round trip is discarded, because it is too inaccurate.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(1);
 
-/// Asks a node for its time, and notes the difference. Of a node that does not answer in time the last one stays.
+/// Requests a node's time, and records the difference. If the node does not reply in time, the last measurement is
+/// kept.
 pub(super) async fn measure(shared: Arc<Shared>, peers: Rc<Peers>, node: NodeId, name: NodeName) {
     let (asked_at, begun) = (since_1970(), Instant::now());
     let time = OwnedCommand::of(Id::Time, std::iter::empty());
@@ -33,7 +35,7 @@ pub(super) async fn measure(shared: Arc<Shared>, peers: Rc<Peers>, node: NodeId,
     }
 }
 
-/// The other node read its clock at some moment of the round trip, most likely in its middle.
+/// Computes the skew. The other node read its clock at some moment of the round trip, most likely in its middle.
 fn skew(asked_at: Duration, round_trip: Duration, theirs_us: u64) -> ClockSkew {
     let half = round_trip / 2;
     let ours_ms = (asked_at + half).as_millis() as i64;
@@ -43,7 +45,7 @@ fn skew(asked_at: Duration, round_trip: Duration, theirs_us: u64) -> ClockSkew {
     }
 }
 
-/// The reply to TIME: seconds, and microseconds beside them.
+/// Decodes the reply of TIME, an array of seconds and microseconds, into microseconds.
 fn micros_in(reply: &[u8]) -> Option<u64> {
     let (Token::Array(2), mut at) = Token::first(reply)? else {
         return None;

@@ -1,5 +1,5 @@
-//! The other nodes of a cluster, as one core has them: connections to each, what comes over them, and requests that go wherever their
-//! keys are.
+//! The other nodes of a cluster from the viewpoint of one core: the connections to each, the messages received over
+//! them, and requests that are routed to the owners of their keys.
 //!
 //! ```text
 //!   Incoming ─► routed ──► peers ═══ a connection ═══► arrivals ─► remote, on this core or, by message, on the one that is named
@@ -36,26 +36,26 @@ use crate::error::Error;
 pub(super) use arrivals::{encoded, take_arrivals};
 pub(super) use routed::{PATIENCE, Routed, Target, Wanted};
 
-/// Requests of one core that another core answers at the same time.
+/// Maximum number of concurrent requests of one core to another core.
 const STREAMS_MAX: u32 = 4_096;
 const GREETING_MS: u64 = 3_000;
-/// Bytes that wait for one connection before those who ask wait.
+/// Maximum bytes queued for one connection; further senders wait.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
-/// Between two looks at whether other nodes are connected.
+/// Interval between two checks of the connections to other nodes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Nodes that are connected to before anybody needs them.
+/// Maximum number of nodes to which a connection is opened in advance.
 const IN_TOUCH_MAX: usize = 64;
-/// Clients of other nodes that are kept for their next requests.
+/// Maximum number of cached clients of other nodes.
 const CLIENTS_MAX: usize = 256;
 
-/// What a core has of other nodes.
+/// A core's connections to other nodes.
 pub(super) struct Nodes {
     pub net: Rc<cluster::Core>,
     pub peers: Rc<Peers>,
     clients: RefCell<HashMap<Option<SocketAddr>, Arc<Client>>>,
 }
 
-/// The map, for connections of a core.
+/// The cluster map, as the connections of one core use it.
 struct OfView(Arc<Shared>, usize);
 
 impl Members for OfView {
@@ -90,7 +90,7 @@ impl Members for OfView {
         life.map_or(0, |life| life.held.until_ms())
     }
 
-    /// Of one core, which looks at all nodes: see [`keep_in_touch`].
+    /// Records the result of a connection attempt, on core 0 only, which connects to all nodes: see [`keep_in_touch`].
     fn met(&self, node: NodeId, how: Result<(), &str>) {
         let membership = self.0.membership.as_ref().filter(|_| self.1 == 0);
         if let Some(membership) = membership
@@ -101,10 +101,10 @@ impl Members for OfView {
     }
 }
 
-/// The certificates of `cluster.tls_*`; nothing if nodes speak in plain text.
+/// Reads the certificates of `cluster.tls_*`; `None` if the nodes communicate in plaintext.
 ///
 /// # Errors
-/// [`Error::BadRequest`]: a file cannot be used.
+/// [`Error::BadRequest`]: a file is unusable.
 pub(super) fn tls(config: &ServerConfig) -> Result<Option<Tls>, Error> {
     let cluster = &config.cluster;
     if cluster.mode != ClusterMode::Etcd || cluster.tls_cert.is_empty() {
@@ -121,8 +121,8 @@ pub(super) fn tls(config: &ServerConfig) -> Result<Option<Tls>, Error> {
         .map_err(|why| Error::BadRequest(format!("cluster.tls_*: {why}")))
 }
 
-/// Connects to other nodes before anybody needs them, and again when they were lost, so that it is told in time which cannot be reached.
-/// In a large cluster to the next ones by their numbers. Runs for ever.
+/// Opens connections to other nodes in advance, and reopens lost ones, so that unreachable nodes are reported early. In
+/// a large cluster, it connects only to the nodes with the next higher ids. Never returns.
 pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
     let Some(membership) = &shared.membership else {
         return;
@@ -143,7 +143,7 @@ pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
         let later = members.iter().filter(|it| it.id > view.me);
         let earlier = members.iter().filter(|it| it.id < view.me);
         for member in later.chain(earlier).filter(is_there).take(IN_TOUCH_MAX) {
-            // Why there is no connection is noted where it has failed.
+            // The failed attempt has already recorded its cause.
             if peers.link(member.id).is_err() {
                 continue;
             }
@@ -165,7 +165,7 @@ pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
     }
 }
 
-/// What a node replies to a command whose answer depends on no map.
+/// Returns a node's reply to a command that does not depend on the map.
 async fn reply_of(peers: &Rc<Peers>, node: NodeId, command: OwnedCommand) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     Batch::from(command.command()).encode(&mut bytes);
@@ -191,7 +191,7 @@ fn any_number() -> u64 {
 }
 
 impl Nodes {
-    /// Nothing where there are no other nodes.
+    /// Returns `None` if the server is not a node of an etcd cluster.
     pub fn of(shared: &Arc<Shared>, core: usize, tls: Option<Tls>) -> Option<Rc<Nodes>> {
         let cluster = &shared.config.cluster;
         if cluster.mode != ClusterMode::Etcd || shared.membership.is_none() {
@@ -222,7 +222,7 @@ impl Nodes {
         }))
     }
 
-    /// Who asks from another node.
+    /// Returns the client that represents a client of another node.
     fn client(&self, core: &Core, addr: Option<SocketAddr>) -> Arc<Client> {
         let mut clients = self.clients.borrow_mut();
         if let Some(known) = clients.get(&addr) {

@@ -1,8 +1,10 @@
-//! What a node that has lost touch with etcd learns from the other nodes: whether their map is newer, and then which versions of stores are live.
+//! Lets a node without a connection to etcd learn from the other nodes whether their map is newer, and then which
+//! versions of stores are live.
 //!
-//! Once this node's lease has ended, core 0 asks the connected nodes for the epoch of their map, once a second. While one of them has a newer map,
-//! this node does not answer from the versions of its own: with `cluster.cut_off_reads = "forward"` it shows the versions that are live in the newer
-//! map, and so asks the nodes that have their records; with `"refuse"` it refuses reads of stores.
+//! Once this node's lease has expired, core 0 requests the epoch of the map from the connected nodes once a second.
+//! While one of them has a newer map, this node does not serve reads from its own versions. With `cluster.cut_off_reads
+//! = "forward"`, it adopts the live versions of the newer map and therefore forwards reads to the nodes that have the
+//! records; with `"refuse"`, it rejects reads of stores.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,17 +20,17 @@ use super::reply_of;
 use crate::Shared;
 use crate::cluster::{Peers, View};
 
-/// How long another node's answer is waited for.
+/// Maximum time to wait for another node's reply.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether the other nodes are to be asked.
+/// Returns whether to query the other nodes: the lease may have expired.
 pub(super) fn is_due(view: &View) -> bool {
     !view.is_held_surely(boot_ms())
 }
 
-/// Asks a node, and acts on its answer if its map is newer.
+/// Compares the epoch of a node's map with that of this node, and adopts the live versions if that map is newer.
 pub(super) async fn compare(shared: Arc<Shared>, peers: Rc<Peers>, node: NodeId) {
-    // A node that does not answer is asked again a second later.
+    // After a timeout, the node is queried again a second later.
     let _ = timeout(PATIENCE, compare_maps(&shared, &peers, node)).await;
 }
 
@@ -51,7 +53,7 @@ async fn compare_maps(shared: &Shared, peers: &Rc<Peers>, node: NodeId) -> Optio
     Some(())
 }
 
-/// What a node replies to a subcommand of CLUSTER.
+/// Returns a node's reply to a subcommand of CLUSTER.
 async fn cluster_reply(peers: &Rc<Peers>, node: NodeId, subcommand: &str) -> Option<String> {
     let command = OwnedCommand::of(Id::Cluster, std::iter::once(subcommand.as_bytes()));
     let reply = String::from_utf8(reply_of(peers, node, command).await?).ok()?;

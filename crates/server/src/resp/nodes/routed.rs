@@ -1,4 +1,4 @@
-//! Requests that go to the place that owns their keys, in this node or another, and go there again if it does not any more.
+//! Routes requests to the owner of their keys, on this node or another, and routes them again if the owner has changed.
 //!
 //! ```text
 //!            ┌─────────── NotDone: a newer view, or some time ────────────┐
@@ -8,10 +8,11 @@
 //!            └─ Unknown: a write is answered so, reads are asked again ◄──┘
 //! ```
 //!
-//! 1. The replies come in the order of the requests, each once.
+//! 1. The replies arrive in the order of the requests, each exactly once.
 //! 2. A write that may have been executed is never sent again.
-//! 3. A part of what all nodes have is asked for once: its place has what it has by the map of that moment, as those have of whom the other parts are asked.
-//! 4. After [`PATIENCE`] without progress the requests that are left are refused: nothing of them was done.
+//! 3. A part of a request over all nodes is sent only once. Its place executes it by the map of the same epoch as the
+//!    places of the other parts.
+//! 4. After [`PATIENCE`] without progress, the remaining requests are rejected; none of them was executed.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,35 +36,35 @@ use crate::cluster::{Answer, Failure, Link};
 use crate::error::Refusal;
 use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests, Scope};
 
-/// How long an owner is looked for.
+/// Maximum time to search for an owner.
 pub(in crate::resp) const PATIENCE: Duration = Duration::from_secs(3);
-/// What cannot be reached is tried again after this, if no newer view comes before.
+/// Retry interval for an unreachable place, unless a newer view arrives earlier.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Where requests go.
+/// The target of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::resp) enum Target {
-    /// Wherever their keys are.
+    /// The owner of their keys.
     Owner,
-    /// To this place, whatever it has: of what all nodes have, its part.
+    /// This place. For a request over all nodes, it executes its part.
     Part(u16),
 }
 
-/// What is asked.
+/// Requests to be routed.
 pub(in crate::resp) struct Wanted {
     pub batch: Batch,
     pub proto: Proto,
     pub client: Arc<Client>,
     pub execution: Execution,
     pub target: Target,
-    /// Of stores, by name: what the whole of a request is answered from.
+    /// The store versions from which the requests must be answered, by store name.
     pub versions: Vec<(String, u64)>,
     /// As in [`Requests`], for cores of this node.
     pub shared_batch: Option<u64>,
 }
 
 impl Wanted {
-    /// Requests that are executed each by itself, wherever their keys are.
+    /// Creates requests that are executed one by one, each by the owner of its keys.
     pub fn of(batch: Batch, proto: Proto, client: &Arc<Client>) -> Wanted {
         Wanted {
             batch,
@@ -86,24 +87,24 @@ pub(in crate::resp) struct Routed {
     target: Target,
     versions: Vec<(String, u64)>,
     shared_batch: Option<u64>,
-    /// The first request that is not answered.
+    /// The first request without a complete reply.
     next: usize,
-    /// Some of its reply was handed out.
+    /// A part of its reply has been returned.
     is_begun: bool,
     asked: Option<Asked>,
-    /// Where it was asked, and up to which request.
+    /// The place to which requests were sent, and the end of the range of those requests.
     place: u16,
     end: usize,
-    /// Nodes that could not be asked for records of stores: others that have them are asked before.
+    /// Nodes that could not be reached for records of stores. Other nodes with the records are tried first.
     avoided: Vec<NodeId>,
-    /// Of the view by which it was asked last.
+    /// The epoch of the view by which the last requests were routed.
     epoch: u64,
-    /// When it is given up.
+    /// The deadline.
     until: Option<Instant>,
-    /// Requests before this may have been executed, and why that is not known.
+    /// Requests before this index may have been executed; the second value says why that is unknown.
     unknown: Option<(usize, Rc<str>)>,
     why: Option<Rc<str>>,
-    /// What was asked to the end cannot be answered whole: of a part, that its place has not executed it.
+    /// Why the requests were not executed, for [`Target::Part`].
     not_done: Option<Rc<str>>,
     _charge: Charge,
 }
@@ -111,12 +112,13 @@ pub(in crate::resp) struct Routed {
 enum Asked {
     Core(mpsc::Receiver<ReplyPiece>),
     Node(Answer),
-    /// It waits for room.
+    /// The connection's queue is full.
     Room(Rc<Link>, peer::Requests),
 }
 
 impl Routed {
-    /// Asks at once, if it can be. `place`: where the first requests are known to go.
+    /// Starts to route requests, and sends the first ones if possible. `place`: the target of the first requests, if it
+    /// is known.
     pub fn ask(core: &Rc<Core>, place: Option<u16>, wanted: Wanted) -> Routed {
         let Wanted {
             batch,
@@ -156,13 +158,13 @@ impl Routed {
                 let all = routed.count();
                 routed.send(place, all);
             }
-            // What goes wrong is told when replies are taken.
+            // Errors are returned when the replies are read.
             None => drop(routed.route()),
         }
         routed
     }
 
-    /// How many replies there will be.
+    /// Returns the number of replies.
     fn count(&self) -> usize {
         match self.execution {
             Execution::Transaction => 1,
@@ -170,19 +172,19 @@ impl Routed {
         }
     }
 
-    /// Of [`Target::Part`]: why it was not executed.
+    /// For [`Target::Part`], returns why the requests were not executed.
     pub fn not_done(&self) -> Option<&str> {
         self.not_done.as_deref()
     }
 
-    /// The next piece of the replies; none after the last, or if the rest of a reply that has begun is lost.
+    /// Returns the next piece of the replies. `None` after the last, or if the rest of a reply is lost.
     pub async fn next(&mut self) -> Option<ReplyPiece> {
         while self.next < self.count() {
             if self.asked.is_none() {
                 if let Some(refused) = self.refused_unknown() {
                     return Some(refused);
                 }
-                // A part that is asked for again would be by a later map, and of another whole.
+                // A part must not be retried: it would be executed by a later map than the other parts.
                 let is_part = matches!(self.target, Target::Part(_));
                 if !is_part && let Err(refusal) = self.route() {
                     let is_on_its_way = self.is_on_its_way();
@@ -209,7 +211,7 @@ impl Routed {
                     return Some(piece);
                 }
                 Ok(None) => {
-                    // Less was answered than was asked.
+                    // Fewer replies arrived than requests were sent.
                     self.asked = None;
                     self.lost("an answer ended before its time".into())?;
                 }
@@ -234,7 +236,7 @@ impl Routed {
         None
     }
 
-    /// What was asked may have been done.
+    /// Handles a lost connection: the requests that were sent may have been executed.
     fn lost(&mut self, why: Rc<str>) -> Option<()> {
         if self.is_begun {
             return None;
@@ -244,7 +246,7 @@ impl Routed {
         Some(())
     }
 
-    /// The answer to a write of which it is unknown whether it was done.
+    /// Returns the error for a write of which it is unknown whether it was executed.
     fn refused_unknown(&mut self) -> Option<ReplyPiece> {
         let (end, why) = self.unknown.as_ref()?;
         let is_write = match self.execution {
@@ -258,7 +260,7 @@ impl Routed {
         Some(self.refuse_next((Code::Unknown, message)))
     }
 
-    /// An error in place of the next reply.
+    /// Returns an error in place of the next reply.
     fn refuse_next(&mut self, (code, message): Refusal) -> ReplyPiece {
         self.core.stats.error_replies.add(code);
         self.next += 1;
@@ -277,7 +279,8 @@ impl Routed {
         }
     }
 
-    /// The node that was asked is left out, if another one has what the next request reads of stores.
+    /// Excludes the failed node if another one has the records that the next request reads. Returns whether there is
+    /// one.
     fn avoids_node(&mut self) -> bool {
         let is_of_stores = |command| {
             let snapshot = self.core.shared.catalog.load();
@@ -290,7 +293,7 @@ impl Routed {
             return false;
         };
         self.avoided.push(asked.node);
-        // Where nobody is left, all are asked again, after a while.
+        // If no other node is left, all are tried again after a delay.
         let is_left = self.place_of(self.next).is_ok();
         if !is_left {
             self.avoided.clear();
@@ -298,7 +301,7 @@ impl Routed {
         is_left
     }
 
-    /// The place of a request.
+    /// Returns the place of a request.
     fn place_of(&self, at: usize) -> Result<u16, Refusal> {
         let command = match self.batch.get(at) {
             Some(command) => command,
@@ -316,7 +319,7 @@ impl Routed {
         }
     }
 
-    /// Whether this node gives the rows of the next request to another one, which is waited for.
+    /// Returns whether the rows of the next request are moving from this node to another one, so that waiting helps.
     fn is_on_its_way(&self) -> bool {
         self.batch.get(self.next).is_some_and(|command| {
             let snapshot = self.core.shared.catalog.load();
@@ -330,9 +333,9 @@ impl Routed {
         self.until.is_none_or(|until| Instant::now() <= until)
     }
 
-    /// Sends the next requests, as many as go to one place.
+    /// Sends the next requests up to the first that belongs to another place.
     fn route(&mut self) -> Result<(), Refusal> {
-        // Where nobody is found, the next view is waited for.
+        // Set before the search, so that after a failure the next view is waited for.
         self.epoch = self.core.tables.epoch_of_map();
         if !self.has_time() {
             let why = self
@@ -356,7 +359,7 @@ impl Routed {
         let until = self.unknown.as_ref().map_or(0, |(end, _)| *end);
         let mut end = self.next + 1;
         while end < self.batch.len() && self.place_of(end).is_ok_and(|place| place == first) {
-            // It may have been executed.
+            // The write may have been executed, so it must not be sent again.
             if end < until && self.batch.get(end).is_some_and(|command| command.writes()) {
                 break;
             }
@@ -435,7 +438,7 @@ impl Routed {
         }
     }
 
-    /// The next piece of what was asked.
+    /// Returns the next piece of the replies.
     async fn heard(&mut self) -> Result<Option<ReplyPiece>, Failure> {
         if let Some(Asked::Room(..)) = self.asked
             && let Some(Asked::Room(link, requests)) = self.asked.take()
@@ -468,11 +471,11 @@ impl Routed {
         }
     }
 
-    /// Waits for a newer view, or a while.
+    /// Waits for a newer view, or for [`AGAIN`].
     async fn wait(&mut self) {
         self.until.get_or_insert_with(|| Instant::now() + PATIENCE);
         let newer = self.core.tables.wait_for_epoch(self.epoch + 1);
-        // An end of the time means that it is tried again as it was.
+        // After a timeout, the request is retried with the same view.
         let _ = tokio::time::timeout(AGAIN, newer).await;
     }
 }

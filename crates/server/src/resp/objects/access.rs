@@ -1,4 +1,4 @@
-//! How commands read and change an object.
+//! Functions with which commands read and change an object.
 
 use larder_join::Engine;
 use larder_protocol::errors::Code;
@@ -14,15 +14,15 @@ use crate::tables::objects::{
 };
 use crate::tables::{Refusal, Unanswered, refusal};
 
-/// What becomes of an object.
+/// The new state of an object after a command.
 pub enum Becomes {
     AsItWas,
-    /// One without fields goes.
+    /// A new value. A hash without fields is removed.
     This(Object),
     Gone,
 }
 
-/// Where an answer goes, which is no longer than one client may have.
+/// The reply of a command, limited in size by the client's memory limit.
 pub struct Answer<'a> {
     output: &'a mut Output,
     proto: Proto,
@@ -39,7 +39,7 @@ impl Answer<'_> {
     }
 
     /// # Errors
-    /// The answer would be too long.
+    /// The reply would be too long.
     pub fn bulk(&mut self, value: &[u8]) -> Result<(), Refusal> {
         match self.limits.admits(self.output.len(), value.len()) {
             true => self.encoder().bulk(value),
@@ -48,10 +48,10 @@ impl Answer<'_> {
         Ok(())
     }
 
-    /// As [`Answer::bulk`]; nil of nothing.
+    /// As [`Answer::bulk`], with null for `None`.
     ///
     /// # Errors
-    /// The answer would be too long.
+    /// The reply would be too long.
     pub fn value(&mut self, value: Option<&[u8]>) -> Result<(), Refusal> {
         match value {
             Some(value) => self.bulk(value),
@@ -68,7 +68,8 @@ pub fn broken() -> Refusal {
     (Code::Corrupted, message)
 }
 
-/// Answers what is read of an object as it is kept, if there is one. If that is refused, nothing of it is answered.
+/// Reads an object in its stored form, and calls `answer` to append the reply. If `answer` fails, its output is
+/// discarded.
 pub fn read(
     state: &mut State,
     key: &[u8],
@@ -107,7 +108,7 @@ pub fn read(
     Ok(done?)
 }
 
-/// As [`read`], of a hash.
+/// As [`read`], for a hash.
 pub fn read_hash(
     state: &mut State,
     key: &[u8],
@@ -120,8 +121,8 @@ pub fn read_hash(
     })
 }
 
-/// Changes an object of this kind, if there is one, or makes one: as `decide` says, given what it is and the time, all in one step. When it goes
-/// stays as it was.
+/// Changes or creates an object of the given kind atomically. `decide` receives the current object and time, and
+/// returns the new state. The object's TTL is unchanged.
 pub fn change<T>(
     state: &mut State,
     key: &[u8],
@@ -158,7 +159,7 @@ pub fn change<T>(
     })
 }
 
-/// Puts an object's row; when it goes stays as it was. Returns what that waits for.
+/// Puts an object's row and keeps its TTL. Returns what the write must wait for.
 pub fn put(
     engine: &mut Engine,
     row: &[u8],
@@ -174,7 +175,7 @@ fn is_empty(object: &Object) -> bool {
 }
 
 /// # Errors
-/// No object may be so large.
+/// The object would exceed the maximum size.
 pub fn refuse_large(bytes: usize) -> Result<(), Refusal> {
     match bytes > OBJECT_BYTES_MAX {
         false => Ok(()),

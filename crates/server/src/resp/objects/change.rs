@@ -1,4 +1,5 @@
-//! OBJ.CHANGE: several changes of one object, all or none, if a condition is met. HyperDex's conditional and atomic operations. SPACE.CPUT is its
+//! OBJ.CHANGE: several changes of one object, applied atomically if a condition is met (HyperDex's conditional and
+//! atomic operations). SPACE.CPUT is HyperDex's conditional put.
 //! conditional put.
 //!
 //! ```text
@@ -14,8 +15,12 @@
 //!        | MADD target name json | MREM target name
 //! ```
 //!
-//! `IF query IN space` is met by an object that FT.SEARCH would find in the space. A target is a field of a hash, a path in the JSON that a field holds (`stock->$.rome`), or a path of a document (`$.stock.rome`). The answer is
-//! 1, or 0 if the condition is not met. With ONCE the id is put there with the changes; where it is there already nothing is changed, and the answer is 1, too.
+//! `IF query IN space` is met by an object that FT.SEARCH would find in the space. A target is a field of a hash, a
+//! path in the JSON value of a field (`stock->$.rome`), or a path of a document (`$.stock.rome`). The reply is 1, or 0
+//! if the condition is not met.
+//!
+//! With ONCE, the id is added to its target together with the changes. If the id is already there, the command is a
+//! no-op and also returns 1.
 
 use std::sync::Arc;
 
@@ -38,34 +43,34 @@ use crate::spaces::Catalog;
 use crate::tables::objects::read_object;
 use crate::tables::{Refusal, Unanswered};
 
-/// Changes of one command.
+/// Maximum number of changes of one command.
 const CHANGES_MAX: usize = 128;
-/// Bytes of the object and of the arguments, for each change: what a command looks at.
+/// Maximum work of a command: bytes of the object and of the arguments, times the number of changes.
 const WORK_MAX: usize = 32 << 20;
-/// Bytes of a set times bytes of another, whose elements are compared.
+/// Maximum product of the byte sizes of two sets whose elements are compared.
 const COMPARED_MAX: usize = 1 << 28;
 
 fn bad(message: impl Into<String>) -> Refusal {
     (Code::BadRequest, message.into())
 }
 
-/// What the command was told.
+/// The parsed arguments, up to the changes.
 struct Told<'a> {
     kind: Option<ObjectKind>,
     once: Option<Once<'a>>,
     condition: Wanted<'a>,
-    /// Where its changes begin.
+    /// The index of the first change.
     at: usize,
 }
 
-/// Where the id of the request is to be.
+/// The id of the request, and the target to which it is added.
 #[derive(Clone, Copy)]
 struct Once<'a> {
     target: &'a [u8],
     id: &'a [u8],
 }
 
-/// A condition, as it is written.
+/// A condition as written in the request.
 enum Wanted<'a> {
     Always,
     Absent,
@@ -74,7 +79,7 @@ enum Wanted<'a> {
         query: &'a [u8],
         schema: Vec<&'a [u8]>,
     },
-    /// Of a space that is declared: the object is one of its own.
+    /// The query of a declared space, which must cover the object.
     HoldsIn {
         query: &'a [u8],
         space: &'a [u8],
@@ -82,7 +87,7 @@ enum Wanted<'a> {
     },
 }
 
-/// What becomes of the object.
+/// The changes to apply to the object.
 enum Wish {
     Delete,
     Changes(Vec<(Target, Change)>),
@@ -152,7 +157,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// `ONCE target id`, if it stands there.
+/// Parses `ONCE target id`, if present.
 fn once<'a>(request: Request<'a>, at: &mut usize) -> Result<Option<Once<'a>>, Refusal> {
     let is_once = |word: &[u8]| word.eq_ignore_ascii_case(b"ONCE");
     if !request.get(*at).is_some_and(is_once) {
@@ -177,7 +182,7 @@ fn mark(once: Once<'_>, kind: ObjectKind) -> Result<(Mark, (Target, Change)), Re
     Ok((mark, change))
 }
 
-/// What stands from `PARAMS count` on.
+/// Parses the arguments from `PARAMS count` on.
 fn params(request: Request<'_>, at: &mut usize) -> Result<Params, Refusal> {
     let count = request.get(*at + 1).and_then(integer);
     let count = count.and_then(|count| usize::try_from(count).ok());
@@ -197,7 +202,7 @@ fn no_do() -> Refusal {
     )
 }
 
-/// The condition, and the attributes that its predicate speaks of.
+/// Returns the condition, and the definition with the attributes of its predicate.
 fn condition(
     wanted: &Wanted<'_>,
     kind: ObjectKind,
@@ -254,7 +259,7 @@ pub fn run(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     perform(state, request, told, |kind| wish(request, at, kind))
 }
 
-/// SPACE.CPUT.
+/// Executes SPACE.CPUT.
 pub fn put(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     const FIELDS: usize = 4;
     let told = Told {
@@ -314,7 +319,7 @@ fn perform(
     };
     refuse_work(request, changes.len(), bytes.unwrap_or(0))?;
     if own.is_some() && found.is_some_and(|found| found != kind) {
-        // It is not of the space.
+        // The object does not belong to the space.
         state.encoder().count(0);
         return Ok(());
     }
@@ -347,17 +352,17 @@ fn perform(
     Ok(())
 }
 
-/// Whether a command would be understood, of objects of a space of this kind.
+/// Checks the syntax of a command for objects of this kind.
 ///
 /// # Errors
-/// What of it would not.
+/// The first invalid part.
 pub(in crate::resp) fn check(request: Request<'_>, on: ObjectKind) -> Result<(), Refusal> {
     let told = Told::parse(request)?;
     told.once.map(|once| mark(once, on)).transpose()?;
     wish(request, told.at, on).map(drop)
 }
 
-/// Each change looks at the object, and sets are compared element by element.
+/// Rejects a command with too much work: each change scans the object, and sets are compared element by element.
 fn refuse_work(request: Request<'_>, changes: usize, bytes: usize) -> Result<(), Refusal> {
     let told: usize = request.args().map(<[u8]>::len).sum();
     let most = bytes + told;

@@ -1,4 +1,4 @@
-//! Fields that go at a time: HEXPIRE and its kin; and HGETDEL and HGETEX, which also take a list of fields.
+//! Commands on the TTL of fields: HEXPIRE and similar, and HGETDEL and HGETEX, which also take a list of fields.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ fn bad(message: String) -> Refusal {
     (Code::BadRequest, message)
 }
 
-/// `FIELDS numfields field ...`, from the argument at `at` to the end.
+/// Parses `FIELDS numfields field ...`, from the argument at `at` to the end.
 fn names(request: Request<'_>, at: usize) -> Result<Range<usize>, Refusal> {
     let is_there = request
         .get(at)
@@ -29,7 +29,8 @@ fn names(request: Request<'_>, at: usize) -> Result<Range<usize>, Refusal> {
     counted(request, at + 1, 1)
 }
 
-/// `numfields` at `at`, and behind it to the end so many groups of `width` arguments, whose places are returned.
+/// Parses `numfields` at `at`, which must be followed by that many groups of `width` arguments. Returns their
+/// positions.
 fn counted(request: Request<'_>, at: usize, width: usize) -> Result<Range<usize>, Refusal> {
     let count = request.get(at).and_then(integer);
     let count = count.filter(|count| *count > 0);
@@ -56,7 +57,7 @@ fn codes(state: &mut State, codes: &[i64]) {
     codes.iter().for_each(|code| encoder.integer(*code));
 }
 
-/// HEXPIRE and its kin, whose time is of a unit in milliseconds and counts from now or from 1970.
+/// Executes HEXPIRE and similar. `unit` is in milliseconds; the time is relative to now if `from_now`, else to 1970.
 pub fn expire(
     state: &mut State,
     request: Request<'_>,
@@ -101,7 +102,8 @@ pub fn persist(state: &mut State, request: Request<'_>) -> Result<(), Unanswered
     Ok(())
 }
 
-/// HTTL and its kin: -2 of a field that is absent, -1 of one that stays, else what `shown` makes of its time and of now.
+/// Executes HTTL and similar: returns -2 for an absent field, -1 for a field without TTL, else the result of `shown`
+/// for the expiry time and now.
 pub fn times(
     state: &mut State,
     request: Request<'_>,
@@ -123,7 +125,7 @@ pub fn times(
     })
 }
 
-/// Answers values that a change has taken note of.
+/// Appends values that a change has collected.
 fn answer(state: &mut State, values: &[Option<Vec<u8>>]) {
     let mut encoder = state.encoder();
     encoder.array(values.len());
@@ -135,7 +137,7 @@ fn answer(state: &mut State, values: &[Option<Vec<u8>>]) {
     }
 }
 
-/// Before anything is changed.
+/// Returns a check that rejects a change whose reply would be too long, before it is applied.
 fn refuse_long(state: &State) -> impl Fn(&[Option<Vec<u8>>]) -> Result<(), Refusal> + use<> {
     let (limits, answered) = (state.core.clients.limits, state.output.len());
     move |values| {
@@ -200,14 +202,14 @@ pub fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
     Ok(())
 }
 
-/// What HSETEX asks of the fields that are there.
+/// The precondition of HSETEX on the existence of the fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Only {
     IfNoneExists,
     IfAllExist,
 }
 
-/// HSETEX.
+/// Executes HSETEX.
 pub fn set_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let options = SetEx::parse(request)?;
     let is_set = change_hash(state, request.arg(1), |hash, now| {
@@ -228,7 +230,7 @@ pub fn set_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
         let places: Vec<usize> = places.into_iter().flatten().collect();
         let time = |place: &usize| hash.fields[*place].expires_at_ms;
         let times: Vec<Option<u64>> = places.iter().map(time).collect();
-        // Fields that are there keep their places.
+        // Existing fields keep their positions.
         hash.set_all(options.pairs.iter().copied());
         if options.keeps_ttl {
             for (place, time) in places.into_iter().zip(times) {

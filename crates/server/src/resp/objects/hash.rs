@@ -1,4 +1,4 @@
-//! The HSET family.
+//! The commands on hashes and their fields.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -14,11 +14,12 @@ use super::access::{Answer, Becomes, change, read_hash};
 use crate::glob::Glob;
 use crate::tables::{Refusal, Unanswered};
 
-/// Fields times names that are compared one by one; beyond it they are looked up.
+/// Maximum product of fields and names that are compared one by one; beyond it, names are looked up in a map.
 const COMPARED_MAX: usize = 4096;
-/// HSCAN answers so many fields at once, or as COUNT says if that is more: each call looks at the whole hash.
+/// Minimum number of fields per HSCAN reply; COUNT can raise it. Each call scans the complete hash, so small replies
+/// would be inefficient.
 const SCANNED_MIN: usize = 256;
-/// How many fields HRANDFIELD draws that may be the same.
+/// Maximum number of fields that HRANDFIELD draws with repetition.
 const DRAWN_MAX: u64 = 100_000;
 
 fn bad(message: &str) -> Refusal {
@@ -42,7 +43,7 @@ pub(super) fn refused(error: ChangeError) -> Refusal {
     (code, error.to_string())
 }
 
-/// Changes the hash under a key, which is empty if there is none.
+/// Changes the hash of a key; an absent key counts as an empty hash.
 pub(super) fn change_hash<T>(
     state: &mut State,
     key: &[u8],
@@ -62,7 +63,7 @@ pub(super) fn change_hash<T>(
     })
 }
 
-/// HSET, and HMSET, which answers OK.
+/// Executes HSET, and HMSET, which returns OK.
 pub fn set(state: &mut State, request: Request<'_>, answers_ok: bool) -> Result<(), Unanswered> {
     if !request.len().is_multiple_of(2) {
         let name = if answers_ok { "hmset" } else { "hset" };
@@ -141,7 +142,7 @@ fn value_of<'a>(hash: Option<HashView<'a>>, name: &[u8], now: u64) -> Option<&'a
     hash?.get_at(name, now).map(|(value, _)| value)
 }
 
-/// Of each name the field's value and when it goes, if it is there.
+/// Returns for each name the field's value and expiry time, if it exists.
 pub(super) fn find_all<'a, 'n>(
     hash: Option<HashView<'a>>,
     names: impl ExactSizeIterator<Item = &'n [u8]>,
@@ -167,7 +168,7 @@ pub enum Parts {
     Values,
 }
 
-/// HGETALL, HKEYS, HVALS.
+/// Executes HGETALL, HKEYS and HVALS.
 pub fn all(state: &mut State, request: Request<'_>, parts: Parts) -> Result<(), Unanswered> {
     read_hash(state, request.arg(1), |hash, now, to| {
         let fields: Vec<_> = hash
@@ -217,7 +218,8 @@ pub fn value_length(state: &mut State, request: Request<'_>) -> Result<(), Unans
     })
 }
 
-/// HRANDFIELD: without a count one field or nil; with one so many different fields, or with a negative one so many of any.
+/// Executes HRANDFIELD. Without a count, it returns one field or null; with a positive count, that many distinct
+/// fields; with a negative count, that many fields with repetition.
 pub fn random(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let not_integer = || bad("value is not an integer or out of range");
     let count = match request.get(2) {
@@ -285,8 +287,9 @@ fn answer_drawn<'a>(
     Ok(())
 }
 
-/// HSCAN: the fields of a small hash at once, as Redis does; else some at a time, in the order of their [places](place_of), whatever is put or
-/// removed meanwhile. So one that is there from the first call to the last is seen once.
+/// Executes HSCAN. A small hash is returned in one reply, as in Redis. Otherwise, fields are returned in the order of
+/// their [places](place_of), which other changes of the hash do not affect. A field that exists during the complete
+/// iteration is therefore returned exactly once.
 pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let cursor = std::str::from_utf8(request.arg(2)).ok();
     let cursor = cursor.and_then(|text| text.parse::<u64>().ok());
@@ -332,10 +335,10 @@ pub fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     })
 }
 
-/// A field's name, its value, and when it goes.
+/// A field's name, value and expiry time.
 type Field<'a> = (&'a [u8], &'a [u8], Option<u64>);
 
-/// Of the fields at a cursor the next `count`, and the cursor behind them: 0 after the last.
+/// Returns the next `count` fields from a cursor, and the next cursor: 0 after the last field.
 fn some_of(mut fields: Vec<Field<'_>>, cursor: u64, count: usize) -> (u64, Vec<Field<'_>>) {
     if cursor == 0 && fields.len() <= count {
         return (0, fields);
@@ -348,13 +351,14 @@ fn some_of(mut fields: Vec<Field<'_>>, cursor: u64, count: usize) -> (u64, Vec<F
         fields.select_nth_unstable_by_key(count - 1, |(name, ..)| place_of(name));
     let last = place_of(last);
     let before = fields.len();
-    // With all that have the same place.
+    // Include all fields with the same place.
     fields.retain(|(name, ..)| place_of(name) <= last);
     let next = if fields.len() < before { last + 1 } else { 0 };
     (next, fields)
 }
 
-/// Where a field stands for HSCAN, which is the same on every node. It is at least 1, and has 53 bits, as many as every client's numbers hold.
+/// Returns a field's position in the order of HSCAN, which is the same on every node. It is at least 1 and has 53 bits,
+/// which the numbers of every client can represent.
 fn place_of(name: &[u8]) -> u64 {
     (key_hash(name) >> 12) + 1
 }

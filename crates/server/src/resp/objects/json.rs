@@ -1,8 +1,9 @@
-//! `JSON.*`: documents and the values that paths mean in them.
+//! `JSON.*`: documents, and the values that paths select in them.
 //!
-//! Of a path that begins with `$` the answer is an array, with an element for each value. Another one (`.`, `a.b`) means one value, and the answer
-//! is that value's. Bounds: the text of a command's values, what a path leads through, and what a document would become
-//! are refused where they are too large, before any of it is made.
+//! For a path that begins with `$`, the reply is an array with an element for each value. Any other path (`.`, `a.b`)
+//! selects one value, and the reply is that of this value. Three sizes are limited: the text of a command's values, the
+//! values that a path traverses, and the resulting document. A request that exceeds a limit is rejected before any
+//! memory is allocated for it.
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
@@ -34,7 +35,7 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, Refusal> {
     std::str::from_utf8(bytes).map_err(|_| bad("this is no UTF-8, so it is no JSON and no path"))
 }
 
-/// The path of an argument; the root, as it was written before `$`, if there is none.
+/// Parses a path argument. The default is the root in the legacy syntax.
 pub(super) fn path(argument: Option<&[u8]>) -> Result<Path, Refusal> {
     Path::parse(text(argument.unwrap_or(b"."))?).map_err(refused)
 }
@@ -57,13 +58,13 @@ fn number(argument: &[u8]) -> Result<i64, Refusal> {
     integer(argument).ok_or_else(|| bad("value is not an integer or out of range"))
 }
 
-/// How many values a path means; each is to grow by so many bytes.
+/// Rejects a change if all values that a path selects grow by this many bytes and the result is too large.
 fn refuse_growth(path: &Path, root: &Value, bytes: usize) -> Result<(), Refusal> {
     let count = path.count(root).map_err(refused)?;
     refuse_large(count.saturating_mul(bytes))
 }
 
-/// Reads a document, if there is one.
+/// Reads a document, if it exists.
 fn look(
     state: &mut State,
     key: &[u8],
@@ -76,7 +77,7 @@ fn look(
     })
 }
 
-/// Changes a document that is there.
+/// Changes an existing document.
 fn edit<T>(
     state: &mut State,
     key: &[u8],
@@ -94,7 +95,7 @@ fn edit<T>(
     })
 }
 
-/// Answers what was found: of a `$` path all, of another the first.
+/// Appends the results of a path: all of them for a `$` path, else the first.
 fn each<T>(
     encoder: &mut Encoder<'_>,
     path: &Path,
@@ -145,7 +146,7 @@ pub fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     Ok(())
 }
 
-/// What a document is with a value set, whose text has so many bytes.
+/// Returns the document after a value, whose text has `bytes` bytes, has been set.
 pub(super) fn set_in(
     before: Option<&Object>,
     path: &Path,
@@ -178,7 +179,7 @@ pub fn merge(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> 
         let after = Document::merge(before, &path, &patch).map_err(refused)?;
         let is_done = after.is_some();
         let becomes = match after {
-            // A patch of null at the root takes all of it.
+            // A null patch at the root removes the document.
             Some(document) if path.is_root() && patch.is_null() && document.root.is_null() => {
                 Becomes::Gone
             }
@@ -194,7 +195,7 @@ pub fn merge(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> 
     Ok(())
 }
 
-/// JSON.DEL and JSON.FORGET.
+/// Executes JSON.DEL and JSON.FORGET.
 pub fn delete(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let path = path(request.get(2))?;
     let gone = change(state, request.arg(1), ObjectKind::Json, |before, _| {
@@ -246,7 +247,7 @@ pub fn get(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     })
 }
 
-/// What paths mean, as JSON. `None`: it would be longer than `bytes_max`.
+/// Returns the values that paths select, as JSON. `None` if the text would exceed `bytes_max`.
 fn print_paths(
     document: &Document,
     paths: &[Path],
@@ -255,7 +256,7 @@ fn print_paths(
 ) -> Result<Option<Vec<u8>>, Refusal> {
     let mut values = Vec::with_capacity(paths.len());
     let arrays = paths.iter().any(|path| !path.is_legacy());
-    // The text of what lies in one another is there several times; it is measured before it is made.
+    // Nested matches appear several times in the reply, so the total size is checked before the values are cloned.
     let mut bytes = 0_usize;
     for path in paths {
         path.count(&document.root).map_err(refused)?;
@@ -291,7 +292,7 @@ fn print_paths(
             let widest = spacing.indent.len() * (document::DEPTH_MAX + 2)
                 + spacing.newline.len()
                 + spacing.space.len();
-            // There are fewer places for it than bytes.
+            // The number of places for spacing is less than the number of bytes.
             if bytes.saturating_mul(1 + widest) > bytes_max.saturating_mul(4) {
                 return Ok(None);
             }
@@ -301,7 +302,8 @@ fn print_paths(
     Ok(Some(out).filter(|out| out.len() <= bytes_max))
 }
 
-/// JSON.MGET, of the keys that this core has: of each document what the path means; nil if there is none.
+/// Executes JSON.MGET for the keys of this core: returns the values that the path selects in each document, or null if
+/// there is none.
 pub fn get_several(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let last = request.len() - 1;
     let path = path(Some(request.arg(last)))?;
@@ -319,7 +321,7 @@ pub fn get_several(state: &mut State, request: Request<'_>) -> Result<(), Unansw
             match print_paths(&document, paths, Spacing::default(), limits.answer()) {
                 Ok(Some(out)) => to.bulk(&out),
                 Ok(None) => Err(limits.too_long()),
-                // A path of one value that is not there.
+                // A legacy path without a match.
                 Err(_) => to.value(None),
             }
         });
@@ -355,7 +357,7 @@ pub fn types(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> 
     })
 }
 
-/// JSON.NUMINCRBY, and JSON.NUMMULTBY if it `multiplies`.
+/// Executes JSON.NUMINCRBY, or JSON.NUMMULTBY if `multiplies`.
 pub fn change_numbers(
     state: &mut State,
     request: Request<'_>,
@@ -430,7 +432,7 @@ pub fn clear(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> 
     Ok(())
 }
 
-/// The values of the arguments from `at` on, and how many bytes they have together.
+/// Parses the arguments from `at` on as values. Also returns their total size in bytes.
 fn values(request: Request<'_>, at: usize) -> Result<(Vec<Value>, usize), Refusal> {
     let bytes = request.args().skip(at).map(|text| text.len() + 1).sum();
     refuse_large(bytes)?;
@@ -509,7 +511,7 @@ pub fn index_of(state: &mut State, request: Request<'_>) -> Result<(), Unanswere
     })
 }
 
-/// JSON.STRLEN, ARRLEN, OBJLEN.
+/// Executes JSON.STRLEN, JSON.ARRLEN and JSON.OBJLEN.
 pub fn lengths(
     state: &mut State,
     request: Request<'_>,

@@ -1,7 +1,12 @@
-//! Commands on objects: hashes and JSON documents. What they make of an object are the pure functions of `larder_space::object`.
+//! Commands on objects: hashes and JSON documents. The pure functions of `larder_space::object` compute the new
+//! objects.
 //!
-//! `access` has how an object is read and changed; `hash` the HSET family and `fields` the times of fields; `json` has documents, and `several` JSON.MSET; `change` is OBJ.CHANGE and SPACE.CPUT.
-//! Commands on text and on any key (SET, DEL, TTL, RENAME) are with those on tables.
+//! - `access` reads and changes an object.
+//! - `hash` has the commands on hashes, and `fields` those on the TTL of fields.
+//! - `json` has the commands on documents, and `several` has JSON.MSET.
+//! - `change` has OBJ.CHANGE and SPACE.CPUT.
+//!
+//! Commands on text and on keys of any kind (SET, DEL, TTL, RENAME) are in the modules on tables.
 
 mod access;
 mod change;
@@ -19,7 +24,7 @@ pub(super) use access::{broken, refuse_large};
 pub(super) use change::check as check_change;
 pub(super) use several::{set_all, settings};
 
-/// Executes a command on an object; says whether it is one.
+/// Executes a command on an object. Returns false if it is not such a command.
 pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, Unanswered> {
     let request = command.request;
     match command.id() {
@@ -46,7 +51,7 @@ pub(super) fn execute(state: &mut State, command: Command<'_>) -> Result<bool, U
         Id::HExpireAt => fields::expire(state, request, "hexpireat", (1000, false))?,
         Id::HPExpireAt => fields::expire(state, request, "hpexpireat", (1, false))?,
         Id::HPersist => fields::persist(state, request)?,
-        // Rounded as Redis rounds.
+        // Rounded as in Redis.
         Id::HTtl => fields::times(state, request, |at, now| (at - now).div_ceil(1000))?,
         Id::HPTtl => fields::times(state, request, |at, now| at - now)?,
         Id::HExpireTime => fields::times(state, request, |at, _| at.div_ceil(1000))?,

@@ -1,4 +1,4 @@
-//! JSON.MSET: several documents are set as one, or none of them.
+//! JSON.MSET: sets values in several documents atomically.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::json::{json, path, set_in};
 use crate::tables::objects::{read_object, refuse_no_object};
 use crate::tables::{Refusal, Unanswered};
 
-/// One of several values that are set.
+/// One of the values to set.
 pub(in crate::resp) struct Setting<'a> {
     pub key: &'a [u8],
     path: Path,
@@ -23,10 +23,10 @@ pub(in crate::resp) struct Setting<'a> {
     bytes: usize,
 }
 
-/// What JSON.MSET was told.
+/// Parses the arguments of JSON.MSET.
 ///
 /// # Errors
-/// Arguments are missing, or they are no JSON.
+/// Arguments are missing, or a value or path is invalid.
 pub(in crate::resp) fn settings(request: Request<'_>) -> Result<Vec<Setting<'_>>, Refusal> {
     if request.len() % 3 != 1 {
         let message = "wrong number of arguments for 'json.mset' command".to_owned();
@@ -43,10 +43,10 @@ pub(in crate::resp) fn settings(request: Request<'_>) -> Result<Vec<Setting<'_>>
     (1..request.len()).step_by(3).map(setting).collect()
 }
 
-/// What documents become, by their keys, given what they were; those that stay as they were are left out.
+/// Returns the new documents by key, given the current ones. Unchanged documents are omitted.
 ///
 /// # Errors
-/// One cannot be set.
+/// A value cannot be set.
 pub(in crate::resp) fn set_all<'a>(
     settings: Vec<Setting<'a>>,
     before: &BTreeMap<&'a [u8], Object>,

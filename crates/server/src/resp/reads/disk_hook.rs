@@ -1,4 +1,5 @@
-//! For tests: has chosen keys looked up by a disk thread although they are in memory. It does nothing in release builds.
+//! For tests: forces lookups of chosen keys onto a disk thread although they are in memory. No effect in release
+//! builds.
 
 use std::sync::OnceLock;
 
@@ -9,8 +10,8 @@ type DiskHook = (
 
 static DISK_HOOK: OnceLock<DiskHook> = OnceLock::new();
 
-/// For tests: keys of which `is_cold` says so are looked up by a disk thread, which calls `on_read`
-/// first. Does nothing in release builds, and when called a second time.
+/// For tests: makes a disk thread look up the keys for which `is_cold` returns true. The thread calls `on_read` first.
+/// No effect in release builds or when called a second time.
 #[doc(hidden)]
 pub fn set_disk_hook(
     is_cold: impl Fn(&[u8]) -> bool + Send + Sync + 'static,

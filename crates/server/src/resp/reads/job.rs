@@ -1,4 +1,5 @@
-//! Reads of stores that memory alone cannot answer: the remaining keys of a command are looked up by disk threads, some at a time.
+//! Reads of stores that cannot be answered from memory alone: disk threads look up the remaining keys of a command,
+//! several at a time.
 //!
 //! ```text
 //!  ReadJob ─ advance ─┬─ all is answered
@@ -22,36 +23,36 @@ use crate::catalog::LiveStore;
 use crate::error::Refusal;
 use crate::pinned_value::PinnedValue;
 
-/// What is still to be answered.
+/// A part of the reply that is still missing.
 pub(in crate::resp) enum Target {
     Key(Arc<LiveStore>, Box<[u8]>),
-    /// The reply to a key of a table, which has been read.
+    /// The reply for a key of a table, which has already been read.
     Row(Vec<u8>),
 }
 
-/// A command whose remaining keys wait for the disk, or for the client to take what it asked for.
+/// A command whose remaining keys wait for the disk, or for the client to read its replies.
 pub(in crate::resp) struct ReadJob {
     pub reply: ReplyBuilder,
     targets: VecDeque<Target>,
-    /// Where the reply began; `None` once part of it may have been sent.
+    /// The start of the reply; `None` once a part of it may have been sent.
     mark: Option<Mark>,
     failed: bool,
     read_ahead: usize,
 }
 
-/// The value, or of GETRANGE the part that was asked for.
+/// A lookup on a disk thread. It returns the value, or the requested part for GETRANGE.
 pub(in crate::resp) type DiskRead = JoinHandle<Result<Option<PinnedValue>, Error>>;
 
-/// What a job needs next.
+/// The next step of a job.
 pub(in crate::resp) enum ReadStep {
     Done,
-    /// The client must take some of its replies.
+    /// The client must read some of its replies.
     OutputFull,
     NeedsDisk,
 }
 
 impl ReadJob {
-    /// A command about so many keys, which are to be added in their order.
+    /// Creates the job of a command with this number of keys, which the caller then adds in order.
     pub fn new(state: &State, query: KeyQuery, keys: usize) -> ReadJob {
         ReadJob {
             reply: ReplyBuilder::new(query, keys),
@@ -62,7 +63,7 @@ impl ReadJob {
         }
     }
 
-    /// The rest of a command, whose reply began at `mark`.
+    /// Creates the job for the rest of a command whose reply starts at `mark`.
     pub(super) fn of_rest(
         reply: ReplyBuilder,
         targets: VecDeque<Target>,
@@ -82,18 +83,18 @@ impl ReadJob {
         self.targets.push_back(target);
     }
 
-    /// Counts keys that are of no store, and how many of them there are.
+    /// Counts keys of tables in the statistics, with the number of those that exist.
     pub fn count_rows(&mut self, asked: u64, present: u64) {
         self.reply.asked += asked;
         self.reply.absent += asked.saturating_sub(present);
     }
 
-    /// From now on, a failure can no longer replace the whole reply.
+    /// Records that a part of the reply may have been sent, so that an error can no longer replace it.
     pub fn reply_has_left(&mut self) {
         self.mark = None;
     }
 
-    /// Answers what memory holds.
+    /// Appends the replies of keys that are in memory.
     pub fn advance(&mut self, state: &mut State) -> ReadStep {
         while let Some(target) = self.targets.front() {
             if !state.has_room() {
@@ -132,7 +133,7 @@ impl ReadJob {
         ReadStep::Done
     }
 
-    /// Sends the next lookups to the disk threads, the first of those that wait among them.
+    /// Starts the next lookups on disk threads. They include the first key that is not in memory.
     pub fn start_reads(&self) -> Vec<DiskRead> {
         let next = self.targets.iter().take(self.read_ahead);
         let next = next.map_while(|target| match target {
@@ -145,7 +146,7 @@ impl ReadJob {
                 run_hook(&key);
                 let found = PinnedValue::find(&live, |version| version.get(&key))?;
                 Ok(found.map(|value| match query {
-                    // Here, where copying a large part holds nobody up.
+                    // Cut on the disk thread, where copying a large part delays no other client.
                     KeyQuery::GetRange { start, end } => {
                         let range = range_of(start, end, value.len());
                         value.slice(range)
@@ -157,7 +158,7 @@ impl ReadJob {
         .collect()
     }
 
-    /// Takes the answer to the next lookup.
+    /// Appends the result of the next lookup.
     pub fn deliver(&mut self, state: &mut State, found: Result<Option<PinnedValue>, Error>) {
         let Some(Target::Key(live, key)) = self.targets.pop_front() else {
             return;
@@ -168,7 +169,7 @@ impl ReadJob {
             KeyQuery::Get | KeyQuery::MGet | KeyQuery::GetRange { .. }
         );
         match found {
-            // What lies in the map takes no memory, however long it is.
+            // A value in a mapped file takes no memory, whatever its length.
             Ok(Some(value))
                 if is_answered && value.memory_bytes() > state.core.clients.limits.answer() =>
             {
@@ -184,7 +185,7 @@ impl ReadJob {
                     READS_MAX
                 };
                 if let KeyQuery::GetRange { start, end } = &mut self.reply.query {
-                    // The part has been cut out; the command has one key.
+                    // The part has already been cut out, and the command has only one key.
                     (*start, *end) = (0, -1);
                 }
                 self.reply
@@ -209,7 +210,7 @@ impl ReadJob {
             state.output.rewind(mark);
         }
         state.refuse(refusal);
-        // Once part of an array has been sent, the damaged element says so in its place.
+        // Once a part of an array has been sent, an error takes the place of the damaged element.
         let in_array =
             self.mark.is_none() && self.reply.query == KeyQuery::MGet && self.reply.array.is_none();
         if !in_array {

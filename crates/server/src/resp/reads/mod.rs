@@ -1,4 +1,5 @@
-//! Reads of stores (GET, MGET, EXISTS and their kin): from memory at once, or by a disk thread while other connections go on.
+//! Reads of stores (GET, MGET, EXISTS and similar): from memory directly, or by a disk thread while the core serves
+//! other connections.
 //!
 //! ```text
 //!  keys ─ resolve ─► targets ─ read ──► from memory ──────────────► reply
@@ -7,12 +8,12 @@
 //!                               ReadJob ─ start_reads ─► disk threads ─ deliver ─► reply
 //! ```
 //!
-//! The targets hold the stores of one snapshot, so a reply never mixes versions, however long it takes; between them there
-//! may be replies to keys of tables (see `mixed`). `reply` builds the reply, `job` does what waits.
+//! The targets refer to the stores of one snapshot, so a reply never mixes versions, however long it takes. Replies for
+//! keys of tables may be interleaved (see `mixed`). `reply` builds the reply, and `job` completes reads that must wait.
 //!
-//! What was copied out of the map counts only if its version is whole afterwards; else it is looked up again, by position.
-//! Stores of large values are read by disk threads also when they are in memory: checking a value's
-//! checksum may take longer than other connections should wait.
+//! A value copied from a mapped file is valid only if its version is intact afterwards; otherwise it is looked up
+//! again, by position. Disk threads read stores with large values even when those are in memory, because verifying a
+//! large value's checksum could delay other connections.
 
 mod disk_hook;
 mod job;
@@ -39,19 +40,19 @@ pub(in crate::resp) use job::{ReadJob, ReadStep, Target};
 use reply::ReplyBuilder;
 pub(in crate::resp) use reply::range_of;
 
-/// Lookups of one command that wait for the disk at the same time.
+/// Maximum number of concurrent disk reads of one command.
 const READS_MAX: usize = 16;
-/// Values from here on are read one at a time, so that a command does not fill the memory with them.
+/// Values of at least this size are read one at a time, which limits the memory of a command.
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
-/// Keys of one store that are looked up together.
+/// Maximum number of keys of one store that are looked up together.
 const BATCH: usize = 64;
-/// Bytes of values that are looked up together, about.
+/// Approximate size of the values that are looked up together.
 const BATCH_BYTES: u64 = 256 << 10;
 
-/// The text of a Redis whose policy is another than LFU.
+/// The error of Redis with an eviction policy other than LFU.
 const NO_FREQUENCY: &str = "An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 
-/// What is asked about each key.
+/// The property of each key that a command reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::resp) enum KeyQuery {
     Get,
@@ -66,7 +67,7 @@ pub(in crate::resp) enum KeyQuery {
     Object(ObjectQuery),
     Digest,
     Type,
-    /// TTL, EXPIRETIME and their kin: a store's key never expires.
+    /// TTL, EXPIRETIME and similar: a store's key never expires.
     Ttl,
 }
 
@@ -79,9 +80,9 @@ pub(in crate::resp) enum ObjectQuery {
 }
 
 impl ObjectQuery {
-    /// Answers for a text.
+    /// Appends the reply for a text.
     pub fn answer_text(self, value: &[u8], encoder: &mut Encoder<'_>) {
-        /// Redis keeps texts of so many bytes beside their header.
+        /// Redis embeds strings of up to this size in their header.
         const EMBEDDED_MAX: usize = 44;
         self.answer(encoder, || match value.len() {
             _ if integer(value).is_some() => "int",
@@ -100,10 +101,10 @@ impl ObjectQuery {
 }
 
 impl KeyQuery {
-    /// What a command asks about its keys; `None` if it does not read keys.
+    /// Returns the query of a command, or `None` if it does not read keys.
     ///
     /// # Errors
-    /// The ends of GETRANGE are no integers.
+    /// An argument of GETRANGE is not an integer.
     pub fn of(command: Command<'_>) -> Result<Option<KeyQuery>, Refusal> {
         let number = |at| {
             let refusal = || (Code::BadRequest, NOT_AN_INTEGER.to_owned());
@@ -134,7 +135,7 @@ impl KeyQuery {
     }
 }
 
-/// The live store and the key in it that a Redis key means, if it means any.
+/// Returns the live store and the key in it that a Redis key denotes, if there is such a store.
 #[inline]
 pub(in crate::resp) fn record<'s, 'k>(
     snapshot: &'s Snapshot,
@@ -145,7 +146,7 @@ pub(in crate::resp) fn record<'s, 'k>(
     Some((live, &redis_key[colon + 1..]))
 }
 
-/// As [`record`], or why there is none.
+/// As [`record`], but returns an error if there is no such store.
 #[inline]
 pub(in crate::resp) fn resolve<'s, 'k>(
     snapshot: &'s Snapshot,
@@ -169,7 +170,7 @@ fn no_colon(redis_key: &[u8]) -> Refusal {
     )
 }
 
-/// Why a store cannot be read.
+/// Returns the error for a store that cannot be read.
 #[cold]
 pub(in crate::resp) fn unreadable(lookup: &Lookup<'_>, name: &[u8]) -> Refusal {
     match lookup {
@@ -184,7 +185,7 @@ pub(in crate::resp) fn unreadable(lookup: &Lookup<'_>, name: &[u8]) -> Refusal {
     }
 }
 
-/// The error reply to a failed lookup.
+/// Returns the error reply for a failed lookup.
 pub(in crate::resp) fn failure(error: &Error) -> Refusal {
     let code = match error {
         Error::Corrupted { .. } => Code::Corrupted,
@@ -194,8 +195,8 @@ pub(in crate::resp) fn failure(error: &Error) -> Refusal {
     (code, error.to_string())
 }
 
-/// How many keys of a store are looked up together: `most`, or fewer where values are so large that
-/// the replies would exceed what one connection may hold.
+/// Returns the number of a store's keys to look up together: `most`, or fewer if values are so large that the replies
+/// would exceed the memory for one batch.
 #[inline]
 pub(in crate::resp) fn keys_at_a_time(live: &LiveStore, most: usize) -> usize {
     let manifest = live.version.manifest();
@@ -206,7 +207,7 @@ pub(in crate::resp) fn keys_at_a_time(live: &LiveStore, most: usize) -> usize {
     }
 }
 
-/// Answers a command about `keys`, or as much of it as memory allows: then the rest is a job.
+/// Executes a read of `keys`, as far as memory and the output allow. The returned job completes the rest.
 pub(in crate::resp) fn read<'k>(
     state: &mut State,
     snapshot: &Snapshot,
@@ -286,7 +287,7 @@ pub(in crate::resp) fn read<'k>(
     Some(ReadJob::of_rest(answer, owned.collect(), mark, read_ahead))
 }
 
-/// A reply as it was before values were copied into it.
+/// The state of a reply before values were copied into it.
 struct Before {
     whole: bool,
     mark: Mark,
@@ -305,7 +306,7 @@ impl Before {
         }
     }
 
-    /// Whether what was copied since may not be what was checked.
+    /// Returns whether the version was damaged since then, so that the copied values may not be the verified ones.
     #[inline]
     fn is_lost(&self, live: &LiveStore) -> bool {
         self.whole && !live.version.is_whole()
@@ -326,7 +327,7 @@ fn add(
     key: &[u8],
     value: Option<Value<'_>>,
 ) {
-    // SAFETY: callers pass what a lookup in the version of `live` returned.
+    // SAFETY: callers pass the result of a lookup in the version of `live`.
     let hold = |value: Value<'_>| unsafe { PinnedValue::hold(live, value) };
     answer.add(&mut state.output, state.proto, key.len(), value, hold);
 }
@@ -334,7 +335,7 @@ fn add(
 #[inline]
 fn attempt<'a>(live: &'a LiveStore, key: &[u8]) -> Result<Attempt<'a>, Error> {
     if key.is_empty() {
-        // No store holds the empty key.
+        // No store contains the empty key.
         return Ok(Attempt::Ready(None));
     }
     if live.has_large_values() || is_hooked(key) {
@@ -343,8 +344,8 @@ fn attempt<'a>(live: &'a LiveStore, key: &[u8]) -> Result<Attempt<'a>, Error> {
     live.version.try_get(key)
 }
 
-/// Answers consecutive GETs of one store, all of whose version was in memory when last looked.
-/// Returns how many keys were absent, and whether all could be read.
+/// Executes consecutive GETs of one store that was in memory when last checked. Returns the number of absent keys, and
+/// whether all keys could be read.
 pub(in crate::resp) fn get_run(
     state: &mut State,
     live: &Arc<LiveStore>,

@@ -1,4 +1,4 @@
-//! The reply to a read of stores as it grows, one key after another: what each command answers of a value, and of an absent key.
+//! The incremental reply of a read of stores: for each command, the replies for a value and for an absent key.
 
 use std::ops::{Deref, Range};
 
@@ -9,13 +9,13 @@ use super::super::tables::digest;
 use super::KeyQuery;
 use crate::pinned_value::PinnedValue;
 
-/// The reply to a command as it grows.
+/// The reply of a command while it is being built.
 #[derive(Clone, Copy)]
 pub(in crate::resp) struct ReplyBuilder {
     pub query: KeyQuery,
     pub asked: u64,
     pub absent: u64,
-    /// Elements of the array that has not been begun yet.
+    /// Number of elements of the array, until its header is written.
     pub(super) array: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ impl ReplyBuilder {
         }
     }
 
-    /// Adds one key's answer. `hold` is called for large values only.
+    /// Appends one key's reply. `hold` is called only for large values.
     #[inline]
     pub fn add<T: Deref<Target = [u8]>>(
         &mut self,
@@ -67,7 +67,7 @@ impl ReplyBuilder {
         }
     }
 
-    /// Adds the reply to a key that is of no store.
+    /// Appends the reply for a key of a table.
     pub(super) fn add_reply(&mut self, output: &mut Output, proto: Proto, reply: &[u8]) {
         self.begin(output, proto);
         let is_absent = reply == b"$-1\r\n" || reply == b"_\r\n";
@@ -105,7 +105,8 @@ impl ReplyBuilder {
     }
 }
 
-/// Redis's reading of GETRANGE: both ends included, negative ones from the end, clamped.
+/// Computes the byte range of GETRANGE as Redis does: both ends are inclusive, negative ends count from the end, and
+/// the range is clamped.
 pub(in crate::resp) fn range_of(start: i64, end: i64, len: usize) -> Range<usize> {
     let signed = i64::try_from(len).unwrap_or(i64::MAX);
     let place = |at: i64| {

@@ -1,5 +1,5 @@
-//! A client that acts at random on tables and joins of several cores, and writes down what it wrote and saw as `larder-validate`
-//! judges it. What a transaction must show whole it checks itself.
+//! A client that performs random actions on tables and joins of several cores, and records its writes and reads for
+//! validation by `larder-validate`. It checks the atomicity of transactions itself.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use larder_validate::set::Sketch;
 use super::link::{Link, Reply};
 use super::world::{Clock, Cores, World};
 
-/// Of sketches.
+/// The seed of the validator's sketches.
 pub const SKETCHES: u64 = 7;
 
-/// Every output is on another core than some of its sources.
+/// Each output is on another core than some of its sources.
 const JOINS: [(&str, &str); 4] = [
     ("votes", "votes|<thing> = count vote|<thing>|<voter>"),
     ("by", "by|<voter>|<thing> = copy vote|<thing>|<voter>"),
@@ -24,25 +24,25 @@ const JOINS: [(&str, &str); 4] = [
     ("sum", "sum|<account> = sum in|<account>|<n>"),
 ];
 
-/// Things, voters, accounts: few, so that calls meet.
+/// Number of things, of voters and of accounts: small, so that calls conflict.
 const FEW: u64 = 4;
 
-/// Rows that one command writes together, each on a core of its own if there are as many.
+/// Rows that one command writes together, on different cores if there are enough.
 const TWINS: [&str; 3] = ["twin|a", "twin|b", "twin|c"];
 
-/// Items, by their highest 8 bits.
+/// The kinds of items. An item's highest 8 bits contain its kind.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Voters for a thing: rows of `vote`, counted by `votes`.
+    /// The voters for a thing: rows of `vote`, counted by `votes`.
     Voters = 1,
-    /// What a voter voted for.
+    /// The votes of a voter.
     By,
-    /// What a note says, itself and on its board.
+    /// The content of a note, read directly and from its board.
     Note,
-    /// Two numbers that transactions change together; of one account.
+    /// Two numbers of one account that transactions change together.
     Given,
     Taken,
-    /// What all twins say.
+    /// The common content of all twins.
     Twins,
 }
 
@@ -58,11 +58,11 @@ struct Lost;
 type Called<T> = Result<T, Lost>;
 type Change = (u64, What);
 
-/// What all clients have seen.
+/// The calls of all clients.
 #[derive(Clone, Default)]
 pub struct History {
     records: Rc<RefCell<Vec<Record>>>,
-    /// Writes that have not ended, by session.
+    /// Unfinished writes, by session.
     under_way: Rc<RefCell<BTreeMap<u32, Vec<Record>>>>,
 }
 
@@ -74,7 +74,7 @@ impl History {
         }
     }
 
-    /// All of it; whether writes that have not ended were made is unknown.
+    /// Returns all calls. The outcome of unfinished writes is unknown.
     pub fn take(&self) -> Vec<Record> {
         let left = self.under_way.take().into_values().flatten();
         self.records.take().into_iter().chain(left).collect()
@@ -86,12 +86,12 @@ pub struct Actor {
     clock: Clock,
     history: History,
     random: Random,
-    /// Its connection is to this core.
+    /// The core to which the client is connected.
     core: usize,
     link: Option<Link>,
     session: u32,
     contents: u64,
-    /// One write in so many is sent and never listened for; none if 0.
+    /// One of this many writes is sent without reading its reply; 0 for none.
     lose: u64,
     action: u8,
 }
@@ -120,7 +120,7 @@ impl Actor {
     /// Declares the joins.
     pub async fn prepare(mut self) {
         for (name, definition) in JOINS {
-            // Their words are joined again by the server's parser.
+            // The server's parser joins the words of the definition again.
             let line = format!("JOIN.CREATE {name} {definition}");
             let Ok((_, replies)) = self.ask(&[line]).await else {
                 panic!("nobody has left");
@@ -129,7 +129,7 @@ impl Actor {
         }
     }
 
-    /// Makes so many calls, or as many as it can.
+    /// Makes up to `calls` calls.
     pub async fn act(mut self, calls: u32) {
         for _ in 0..calls {
             if self.call().await.is_err() {
@@ -141,7 +141,7 @@ impl Actor {
         }
     }
 
-    /// Writes twins as long as others ask it to.
+    /// Writes twins while `is_asked` is set.
     pub async fn write_twins_while(mut self, is_asked: Rc<Cell<bool>>) {
         while is_asked.get() {
             let written = self.write_twins(false).await;
@@ -149,13 +149,13 @@ impl Actor {
         }
     }
 
-    /// Reads everything there is, once.
+    /// Reads everything once.
     pub async fn look_at_all(mut self) {
         self.action = END_STATE;
         assert!(self.read_all().await.is_ok(), "nobody has left");
     }
 
-    /// Sends requests as one piece; when, and the reply to each.
+    /// Sends requests as one pipeline. Returns their start time and the replies.
     async fn ask(&mut self, lines: &[String]) -> Called<(u64, Vec<Reply>)> {
         let begun = self.clock.next();
         if self.link.is_none() {
@@ -181,14 +181,14 @@ impl Actor {
                 self.write(vec![line], vote(thing, voter, put)).await
             }
             2 => {
-                // Of two things, on two cores or one.
+                // Votes for two things, on one core or two.
                 let other = (thing + 1) % FEW;
                 let lines = [thing, other].map(|it| vote_line(it, voter, put));
                 let both = [vote(thing, voter, put), vote(other, voter, put)].concat();
                 self.write(transaction(&lines), both).await
             }
             3 => {
-                // Many at once that are no transaction, and a read behind them.
+                // A pipeline of several writes without a transaction, followed by a read.
                 let mut lines: Vec<String> = (0..FEW).map(|it| vote_line(it, voter, put)).collect();
                 lines.push(format!("GET votes|{thing}"));
                 let changes = (0..FEW).flat_map(|it| vote(it, voter, put));
@@ -222,7 +222,7 @@ impl Actor {
             }
             11 => self.read_note(thing, put).await,
             12 => {
-                // The one is computed from the other, on another core.
+                // The second is computed from the first, on another core.
                 let lines = [vote_line(thing, voter, put), format!("GET votes|{thing}")];
                 self.write(transaction(&lines), vote(thing, voter, put))
                     .await
@@ -250,7 +250,7 @@ impl Actor {
         self.write(lines, vec![(Kind::Twins.of(0), what)]).await
     }
 
-    /// Twins are of one content, however they are read.
+    /// Checks that all twins have the same content, whichever way they are read.
     async fn read_twins(&mut self, how: u64) -> Called<()> {
         let lines = match how % 3 {
             0 => vec![format!("MGET {}", TWINS.join(" "))],
@@ -260,7 +260,7 @@ impl Actor {
         let (begun, replies) = self.ask(&lines).await?;
         let mut values = many(&replies).to_vec();
         if how % 3 == 2 {
-            // Keys and values; before the first write there is none.
+            // The reply has keys and values, or is empty before the first write.
             values = values.into_iter().skip(1).step_by(2).collect();
             values.resize(TWINS.len(), Reply::Nil);
         }
@@ -290,7 +290,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Changes two numbers together as clients do that read, and write unless somebody did before.
+    /// Changes two numbers together with optimistic locking: WATCH, read, then a transaction.
     async fn read_and_write(&mut self, thing: u64) -> Called<()> {
         let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
         let both = format!("{} {}", keys[0], keys[1]);
@@ -301,7 +301,7 @@ impl Actor {
         let lines = transaction(&[0, 1].map(|at| format!("SET {} {}", keys[at], after[at])));
         let begun = self.begin_write(&given(thing, 1));
         let outcome = match self.ask(&lines).await {
-            // Somebody was before us, and nothing has changed.
+            // Another client changed the numbers, so the transaction had no effect.
             Ok((_, replies)) if replies.last() == Some(&Reply::Nil) => {
                 self.history.under_way.borrow_mut().remove(&self.session);
                 return Ok(());
@@ -355,7 +355,7 @@ impl Actor {
             assert!(self.cores.has_any_left() || is_whole, "{twins} twins");
             return Ok(());
         }
-        // Rows of several cores are merged; those of one thing lie on one, and are of one moment.
+        // Rows of several cores are merged. The rows of one thing are on one core and of one moment.
         let line = "RANGE vote| vote} KEYSONLY".to_owned();
         let (begun, replies) = self.ask(&[line]).await?;
         let votes = many(&replies).iter().map(|key| match key {
@@ -415,7 +415,7 @@ impl Actor {
             if let Some(link) = &mut self.link {
                 let _ = link.send(&lines).await;
             }
-            // Closed with its answer unread.
+            // The connection is closed with its reply unread.
             self.link = None;
             self.note(begun, Outcome::Unknown, changes);
             return Ok(());
@@ -433,7 +433,7 @@ impl Actor {
         asked.map(|_| ())
     }
 
-    /// A write begins now, and may never end.
+    /// Records the start of a write, which may never finish.
     fn begin_write(&mut self, changes: &[Change]) -> u64 {
         let begun = self.clock.next();
         let records = self.records(Span::unanswered(begun), Outcome::Unknown, changes);
@@ -442,7 +442,7 @@ impl Actor {
         begun
     }
 
-    /// A call ends now.
+    /// Records the end of a call.
     fn note(&mut self, begun: u64, outcome: Outcome, changes: Vec<Change>) {
         let span = Span::new(begun, self.clock.next()).expect("the clock never goes back");
         let records = self.records(span, outcome, &changes);
@@ -495,7 +495,7 @@ fn given(thing: u64, by: i32) -> Vec<Change> {
     ]
 }
 
-/// `3`, or `1|2` of a thing and a voter.
+/// Decodes `3`, or `1|2` for a thing and a voter.
 fn element(rest: &str) -> u64 {
     let number = |text: &str| -> u64 { text.parse().expect("a number") };
     match rest.split_once('|') {
@@ -504,7 +504,7 @@ fn element(rest: &str) -> u64 {
     }
 }
 
-/// The elements of the last reply.
+/// Returns the elements of the last reply.
 fn many(replies: &[Reply]) -> &[Reply] {
     match replies.last() {
         Some(Reply::Many(all)) => all,
@@ -512,7 +512,7 @@ fn many(replies: &[Reply]) -> &[Reply] {
     }
 }
 
-/// A number; what is absent is 0.
+/// Returns a number; 0 for an absent value.
 fn count(reply: &Reply) -> i64 {
     match reply {
         Reply::Nil => 0,

@@ -1,4 +1,4 @@
-//! A client's end of a connection: requests out, replies in.
+//! The client's end of a connection.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub enum Reply {
     Number(i64),
     Text(String),
     Many(Vec<Reply>),
-    /// What was refused, and why.
+    /// An error reply, with its message.
     Refused(String),
 }
 
@@ -22,10 +22,10 @@ impl Link {
         Link(BufReader::new(stream))
     }
 
-    /// Sends requests, of words between blanks, as one piece.
+    /// Sends requests, whose words are separated by blanks, as one pipeline.
     ///
     /// # Errors
-    /// The connection has ended; so below.
+    /// The connection has ended; the same applies to the other functions.
     pub async fn send(&mut self, lines: &[String]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for line in lines {
@@ -35,7 +35,7 @@ impl Link {
         self.0.get_mut().write_all(&bytes).await
     }
 
-    /// One request and its reply, as the server wrote it.
+    /// Sends one request and returns the bytes of its reply.
     ///
     /// # Errors
     /// As [`Link::send`].
@@ -47,7 +47,7 @@ impl Link {
         self.frame().await
     }
 
-    /// The replies to as many requests.
+    /// Reads `count` replies.
     pub async fn replies(&mut self, count: usize) -> io::Result<Vec<Reply>> {
         let mut replies = Vec::new();
         for _ in 0..count {
@@ -57,7 +57,7 @@ impl Link {
         Ok(replies)
     }
 
-    /// The bytes of one reply.
+    /// Reads the bytes of one reply.
     async fn frame(&mut self) -> io::Result<Vec<u8>> {
         let (mut bytes, mut left) = (Vec::new(), 1);
         while left > 0 {
@@ -93,7 +93,7 @@ fn number(line: &[u8]) -> Option<i64> {
     std::str::from_utf8(line).ok()?.trim_end().parse().ok()
 }
 
-/// The reply at the start of whole bytes, which are moved behind it.
+/// Decodes the first of several complete replies, and advances `bytes` past it.
 fn decode(bytes: &mut &[u8]) -> Reply {
     let end = bytes.iter().position(|byte| *byte == b'\n').expect("whole") + 1;
     let (line, rest) = bytes.split_at(end);

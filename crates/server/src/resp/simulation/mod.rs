@@ -1,5 +1,6 @@
-//! Several cores on one thread, whose turns and messages come in orders that a seed gives: what clients see is what some order of their
-//! writes explains, each transaction is seen whole or not at all, and every pause ends.
+//! Simulates several cores on one thread, with the order of turns and messages determined by a seed. It checks three
+//! properties: some order of the writes explains what clients read, each transaction is visible completely or not at
+//! all, and every pause ends.
 //!
 //! ```text
 //!   client ── bytes, in memory ──► session ─┐                       ┌─► inbox ──► core 1: its tasks
@@ -7,13 +8,14 @@
 //!                                                                   └─► inbox ──► core 2: its tasks
 //! ```
 //!
-//! All of a core is the server's own code, from the session down to the journal: its tasks are a [`tokio::task::LocalSet`] that is
-//! polled when the seed says so. Between the cores is a `Network` in place of their queues: it promises what
-//! `CoreMessage` says and no more, that messages of one core to another arrive in order. No thread runs and no timer
-//! fires; the journal is on the model disk of its own tests. Grants and the parts of an answer go back by the server's own channels, at once.
+//! Each core runs the server's own code, from the session to the journal. Its tasks are a [`tokio::task::LocalSet`]
+//! that is polled in the order of the seed. A `Network` replaces the queues between the cores. It guarantees only what
+//! `CoreMessage` guarantees: messages from one core to another arrive in order. No thread runs and no timer fires; the
+//! journal uses the model disk of its own tests. Grants and the pieces of replies return through the server's own
+//! channels, without delay.
 //!
-//! `world` has the cores and says whose turn it is; `actor` is a client, with its end of a connection in `link`. `spaces` has clients of a space, whose subspaces
-//! change while they search.
+//! `world` contains the cores and chooses the next turn. `actor` is a client, and `link` its end of a connection.
+//! `spaces` simulates clients of a space whose subspaces change while they search.
 
 mod actor;
 #[path = "../../../tests/it/judged/finder.rs"]
@@ -36,7 +38,7 @@ use world::World;
 
 const CLIENTS: u32 = 4;
 
-/// Each read is explained by some order of the writes, and so is what is left.
+/// Checks that some order of the writes explains every read, including the final state.
 fn check_explained(records: &[Record]) -> Report {
     let options = Options {
         seed: SKETCHES,
@@ -61,7 +63,7 @@ fn is_write(record: &Record) -> bool {
     )
 }
 
-/// A world whose joins are declared.
+/// Returns a world with declared joins.
 fn prepared(seed: u64, cores: usize) -> World {
     let delay_max = [0, 5, 40][seed as usize % 3];
     let mut world = World::new(seed, cores, delay_max);
@@ -72,7 +74,7 @@ fn prepared(seed: u64, cores: usize) -> World {
     world
 }
 
-/// All that is there when nobody writes any more.
+/// Reads the final state, after all writes.
 fn look_at_all(world: &mut World, history: &History) {
     let actor = Actor::new(world, history, 0, 1001);
     world.start_client(actor.look_at_all());
@@ -88,7 +90,7 @@ fn what_clients_read_is_explained_and_transactions_are_whole_whatever_comes_firs
         let history = History::default();
         for client in 0..CLIENTS {
             let actor = Actor::new(&world, &history, seed, client);
-            // Some connections are lost with calls under way.
+            // Some connections are lost during calls.
             let lose = [0, 30][client as usize % 2];
             world.start_client(actor.losing(lose).act(25));
         }
@@ -99,11 +101,12 @@ fn what_clients_read_is_explained_and_transactions_are_whole_whatever_comes_firs
         judged.set(judged.get() + report.level(Level::Joint).judged);
         pauses.set(pauses.get() + world.pauses());
     });
-    // What it is about has happened.
+    // Checks that the tested situations occurred.
     assert!(judged.get() > 0 && pauses.get() > 0);
 }
 
-/// As a server stops: what was answered is in the journal, and a transaction whole or not at all, whoever leaves first.
+/// Simulates a server shutdown: in whichever order the cores leave, the journal has all acknowledged writes, and each
+/// transaction completely or not at all.
 #[test]
 fn cores_that_leave_one_after_another_leave_a_whole_journal() {
     let unanswered = Cell::new(0);
@@ -131,7 +134,7 @@ fn cores_that_leave_one_after_another_leave_a_whole_journal() {
         unanswered.set(unanswered.get() + lost.count());
         let mut world = World::on(disk, seed, cores, 0);
         world.clock.go_on_from(ended_at);
-        // A part of what a coordinator was doing when it left may be seen by those who are left for a while.
+        // For a while, the remaining cores may see a part of the work of a coordinator that left.
         let counts = |it: &Record| is_write(it) || Some(it.span.end()) <= first_left_at;
         let history = History::of(records.into_iter().filter(counts).collect());
         look_at_all(&mut world, &history);

@@ -1,18 +1,18 @@
-//! Messages on their way between the cores, in place of their queues.
+//! Messages in transit between the cores, in place of their queues.
 //!
-//! 1. A message arrives once, at its time at the earliest; time only goes forward.
-//! 2. What one place sends another arrives in the order in which it was sent. Of messages of different places, or to
-//!    different ones, either may come first.
-//! 3. The same seed and the same calls give the same deliveries.
-//! 4. Nothing arrives at a place that has left. What it sent before does.
+//! 1. A message arrives once, and not before its time; time never goes backwards.
+//! 2. Messages from one place to another arrive in the order in which they were sent. Messages of different places, or
+//!    to different places, may arrive in any order.
+//! 3. The same seed and the same calls produce the same deliveries.
+//! 4. No message arrives at a place that has left. The messages that it sent before do arrive.
 
 use larder_sim::Random;
 
-/// One that sends and receives.
+/// A sender and receiver of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place(pub usize);
 
-/// What has arrived.
+/// A message that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery<M> {
     pub from: Place,
@@ -26,19 +26,19 @@ struct OnWay<M> {
 }
 
 impl<M> OnWay<M> {
-    /// Whether another goes from the same place to the same place.
+    /// Returns whether the other message has the same sender and receiver.
     fn is_on_way_of(&self, other: &Delivery<M>) -> bool {
         (self.delivery.from, self.delivery.to) == (other.from, other.to)
     }
 }
 
-/// Time, and all that is on its way.
+/// The time, and all messages in transit.
 pub struct Network<M> {
     random: Random,
-    /// A message takes up to so long.
+    /// Maximum delay of a message, in ticks.
     delay_max: u64,
     now: u64,
-    /// In the order in which it was sent.
+    /// In the order in which they were sent.
     on_way: Vec<OnWay<M>>,
     gone: Vec<Place>,
 }
@@ -58,7 +58,7 @@ impl<M> Network<M> {
         self.now
     }
 
-    /// Time goes on by one.
+    /// Advances the time by one tick.
     pub fn tick(&mut self) {
         self.now += 1;
     }
@@ -80,13 +80,13 @@ impl<M> Network<M> {
         self.on_way.push(OnWay { at, delivery });
     }
 
-    /// Loses what is on its way to a place, now and from now on.
+    /// Drops the messages in transit to a place, and all later ones.
     pub fn leave(&mut self, place: Place) {
         self.gone.push(place);
         self.on_way.retain(|sent| sent.delivery.to != place);
     }
 
-    /// One of the messages whose time has come; `None` if there is none.
+    /// Removes and returns one of the messages that are due; `None` if there is none.
     pub fn deliver(&mut self) -> Option<Delivery<M>> {
         let due: Vec<usize> = (0..self.on_way.len())
             .filter(|&at| self.on_way[at].at <= self.now && !self.must_wait(at))
@@ -98,14 +98,14 @@ impl<M> Network<M> {
         Some(self.on_way.remove(chosen).delivery)
     }
 
-    /// Lets time pass until something arrives; says whether anything is on its way.
+    /// Advances the time to the next arrival. Returns whether any message is in transit.
     pub fn wait(&mut self) -> bool {
         let first = self.on_way.iter().map(|sent| sent.at).min();
         self.now = self.now.max(first.unwrap_or(0));
         first.is_some()
     }
 
-    /// Whether a message was sent before this one that must arrive before it.
+    /// Returns whether an earlier message with the same sender and receiver must arrive first.
     fn must_wait(&self, at: usize) -> bool {
         let own = &self.on_way[at].delivery;
         self.on_way[..at].iter().any(|sent| sent.is_on_way_of(own))
@@ -118,7 +118,7 @@ mod tests {
 
     const PLACES: usize = 3;
 
-    /// Sends numbers from everywhere to everywhere, some while others arrive; what arrived.
+    /// Sends numbers between random places while others arrive, and returns the deliveries.
     fn arrived(seed: u64) -> Vec<Delivery<u64>> {
         let (mut network, mut random) = (Network::new(seed, 20), Random::stream(seed, 2));
         let mut all = Vec::new();

@@ -1,5 +1,6 @@
-//! Spaces over several cores, each of which owns some objects and holds regions of each subspace: several clients write, read and search while an operator changes the
-//! subspaces, and whatever comes first, each object is seen as some order of all calls explains it.
+//! Simulates spaces over several cores, each of which owns some objects and holds regions of each subspace. Clients
+//! write, read and search while an operator changes the subspaces. Whatever the order of events, some order of all
+//! calls explains each object that the clients see.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,11 +18,11 @@ use super::world::{Clock, Cores, World};
 const OBJECTS: u32 = 8;
 const CLIENTS: u16 = 4;
 
-/// What all clients have seen.
+/// The calls of all clients.
 #[derive(Clone, Default)]
 struct History {
     events: Rc<RefCell<Vec<Event>>>,
-    /// Requests that have not ended, by client, with what they are if they never do.
+    /// Unfinished requests, by client, with the events that represent them if they never finish.
     under_way: Rc<RefCell<BTreeMap<u16, Vec<Event>>>>,
 }
 
@@ -32,7 +33,7 @@ impl History {
     }
 }
 
-/// A connection has ended: a core has left.
+/// The connection ended because a core left.
 struct Lost;
 
 struct Client {
@@ -101,7 +102,7 @@ impl Client {
         }
     }
 
-    /// Gives the space other subspaces so many times; some changes are given up. What is whole takes over, as `switched` counts.
+    /// Changes the space's subspaces repeatedly, and aborts some of the changes. `switched` counts the completed ones.
     async fn change_subspaces(mut self, mut random: Random, changes: u32, switched: Rc<Cell<u32>>) {
         for _ in 0..changes {
             let wanted = match random.below(5) {
@@ -127,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Whether it is done. `None`: a core has left.
+    /// Returns whether the change succeeded; `None` if a core has left.
     async fn alter(&mut self, clause: &str) -> Option<bool> {
         let line = format!("FT.ALTER things {clause}");
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! The cores of a server, the clients that are connected to them, and who has the next turn.
+//! The cores of a server, the clients connected to them, and the choice of the next turn.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -28,12 +28,12 @@ use crate::clients::{Clients, Limits};
 use crate::tables::model_disk::ModelDisk;
 use crate::tables::{self, CoreMessage};
 
-/// More than any seed takes: what goes on for longer has no end.
+/// More turns than any seed needs; a longer run is considered endless.
 const TURNS_MAX: u64 = 400_000;
-/// What lies between a client and its core.
+/// Buffer size between a client and its core.
 const WIRE_BYTES: usize = 16 << 10;
 
-/// Turns and calls so far: the time of all that is recorded.
+/// The number of turns and calls so far: the time of all records.
 #[derive(Clone, Default)]
 pub struct Clock(Rc<Cell<u64>>);
 
@@ -42,14 +42,14 @@ impl Clock {
         self.0.set(time);
     }
 
-    /// A time that nobody was told before.
+    /// Returns a time that was not returned before.
     pub fn next(&self) -> u64 {
         self.0.set(self.0.get() + 1);
         self.0.get()
     }
 }
 
-/// Set when something has work.
+/// A flag that is set when a task can make progress.
 #[derive(Default)]
 struct Awake(AtomicBool);
 
@@ -65,23 +65,23 @@ impl session::Stream for DuplexStream {}
 struct Running {
     core: Rc<Core>,
     tasks: LocalSet,
-    /// What other cores have sent it, before it goes to the network.
+    /// Messages of other cores, before they enter the network.
     sent: UnboundedReceiver<CoreMessage>,
-    /// What the network delivers.
+    /// Messages that the network delivers.
     inbox: UnboundedSender<CoreMessage>,
 }
 
-/// A core's place: whether it has work, and the core until it leaves.
+/// The place of a core: its wake flag, and the core until it leaves.
 struct Seat {
     awake: Arc<Awake>,
     running: RefCell<Option<Running>>,
 }
 
-/// All cores, and the way to connect to them.
+/// All cores, with a function to connect to them.
 #[derive(Clone)]
 pub struct Cores {
     seats: Rc<[Seat]>,
-    /// What the server takes for the connections' sockets.
+    /// Stands in for the sockets of the connections.
     nowhere: Rc<File>,
 }
 
@@ -98,7 +98,7 @@ impl Cores {
         (0..self.count()).any(|core| self.has_left(core))
     }
 
-    /// A new connection; `None` if the core has left.
+    /// Opens a connection; `None` if the core has left.
     pub fn connect(&self, core: usize) -> Option<DuplexStream> {
         let running = self.seats[core].running.borrow();
         let running = running.as_ref()?;
@@ -133,12 +133,12 @@ pub struct World {
 }
 
 impl World {
-    /// So many cores, whose messages may take up to `delay_max` turns.
+    /// Creates a world of `cores` cores, whose messages take up to `delay_max` turns.
     pub fn new(seed: u64, cores: usize, delay_max: u64) -> World {
         World::on(ModelDisk::new(seed), seed, cores, delay_max)
     }
 
-    /// On a disk that may hold a journal.
+    /// Creates a world on a disk that may contain a journal.
     pub fn on(disk: ModelDisk, seed: u64, cores: usize, delay_max: u64) -> World {
         let mut random = Random::stream(seed, 3);
         let folder = tempfile::tempdir().expect("a folder");
@@ -146,7 +146,7 @@ impl World {
         config.server.data = folder.path().join("data");
         config.server.threads = cores as u32;
         config.tables.fsync = [Fsync::No, Fsync::EverySecond, Fsync::Always][random.index(3)];
-        // Timers are made, and never fire.
+        // Timers can be created, but never fire.
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_time().build().expect("a runtime");
         let shared = Arc::new(Shared::new(config).expect("prepared"));
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// Has a client live from the next turns on.
+    /// Adds a client, which runs from the next turn on.
     pub fn start_client(&mut self, life: impl Future<Output = ()> + 'static) {
         self.clients.push(Client {
             awake: Arc::new(Awake(AtomicBool::new(true))),
@@ -207,12 +207,12 @@ impl World {
         });
     }
 
-    /// Gives everybody turns until nobody has anything to do.
+    /// Runs turns until no task can make progress.
     pub fn run(&mut self) {
         self.run_until(|_| false);
     }
 
-    /// As [`World::run`], or until `is_enough` is true between two turns. Says whether it is.
+    /// As [`World::run`], but stops once `is_enough` returns true between two turns. Returns whether it did.
     pub fn run_until(&mut self, is_enough: impl Fn(&World) -> bool) -> bool {
         let handle = self.runtime.handle().clone();
         let _entered = handle.enter();
@@ -229,7 +229,7 @@ impl World {
         panic!("it goes on without end: {}", self.story());
     }
 
-    /// One turn of somebody; says whether anybody may have another.
+    /// Runs one turn. Returns whether another turn can make progress.
     fn turn(&mut self) -> bool {
         let cores = self.cores.seats.iter().map(|seat| &seat.awake);
         let clients = self.clients.iter().map(|client| &client.awake);
@@ -238,7 +238,7 @@ impl World {
             .filter(|(_, awake)| awake.0.load(SeqCst))
             .map(|(at, _)| at)
             .collect();
-        // The network is one more, and the disk half of one.
+        // The network has the weight of one task, the disk that of half a task.
         let turn = self.random.index(2 * awake.len() + 3);
         if turn / 2 < awake.len() {
             self.poll(awake[turn / 2]);
@@ -258,7 +258,7 @@ impl World {
         !awake.is_empty() || self.network.wait() || self.disk_goes_on()
     }
 
-    /// Whether somebody waited for the disk alone.
+    /// Advances the disk's time, and returns whether that woke a task.
     fn disk_goes_on(&mut self) -> bool {
         (0..3).any(|_| {
             self.disk.advance(Duration::from_secs(1));
@@ -275,7 +275,7 @@ impl World {
             seat.awake.0.store(false, SeqCst);
             if let Some(running) = &mut *seat.running.borrow_mut() {
                 let waker = Waker::from(seat.awake.clone());
-                // Tasks that attend to the tables never end.
+                // The maintenance tasks of the tables never end.
                 let _ = Pin::new(&mut running.tasks).poll(&mut Context::from_waker(&waker));
             }
             self.take_what_was_sent(at);
@@ -292,7 +292,8 @@ impl World {
         }
     }
 
-    /// Nobody but this core has sent anything since it was last called.
+    /// Moves the messages that a core sent since the last call into the network. Only this core can have sent any since
+    /// then.
     fn take_what_was_sent(&mut self, from: usize) {
         for (to, seat) in self.cores.seats.iter().enumerate() {
             let mut running = seat.running.borrow_mut();
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// A core ends in the middle of whatever it does; what it has sent arrives.
+    /// Stops a core at its current point. The messages that it has sent still arrive.
     pub fn leave(&mut self, core: usize) {
         let handle = self.runtime.handle().clone();
         let _entered = handle.enter();
@@ -313,7 +314,7 @@ impl World {
     }
 
     /// # Panics
-    /// Somebody still waits, or a core is paused.
+    /// A client is still waiting, or a core is paused.
     #[track_caller]
     pub fn check_ended(&self) {
         let waits = self.clients.iter().filter(|client| !client.has_ended);
@@ -337,7 +338,7 @@ impl World {
         }
     }
 
-    /// How often the cores were paused.
+    /// Returns the number of pauses so far.
     pub fn pauses(&self) -> u64 {
         self.shared.tables.tickets()
     }
