@@ -172,8 +172,8 @@ impl std::error::Error for AtRow {}
 
 /// The receiver of rows; each thread has its own.
 pub trait RowSink: Send {
-    /// Receives a row. `seq` orders the rows of all inputs and does not depend on the threads: it is `file << 44 |
-    /// chunk << 24 | line in the chunk` for text, and `file << 44 | row in the file` otherwise.
+    /// Receives a row. `seq` orders the rows of all inputs and does not depend on the threads: it is
+    /// `file << 44 | chunk << 24 | line in the chunk` for text, and `file << 44 | row in the file` otherwise.
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError>;
 
     /// Receives a record that could not be parsed, and the reason. Called only if [`InputOptions::skip_malformed`] is

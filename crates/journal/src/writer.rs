@@ -8,8 +8,8 @@
 //!                       │ a sync fails: stopped permanently, no retry
 //! ```
 //!
-//! Under [`Fsync::Always`] the writer's thread writes and syncs. Otherwise a core writes what it commits, if the disk
-//! is fast, no sync is in progress (the kernel may delay a write until its end), and no other thread writes; the
+//! Under [`Fsync::Always`] the writer's thread writes and syncs. Otherwise a core writes what it commits, unless the
+//! disk is slow, a sync is in progress (the kernel may delay a write until its end), or another thread writes. The
 //! writer's thread writes the rest. A separate thread, [`Syncer`], then makes the syncs, so that replies need not
 //! wait for them. `log` defines the rules.
 

@@ -1,7 +1,7 @@
 //! One bucket: loads its chunks, sorts the rows by (hash, key, seq) and resolves duplicates.
 //!
-//! A bucket that exceeds its share of the memory is read several times, each time for the rows of a narrower range of
-//! hashes, so at most twice that share is in memory. `heavy.rs` handles a single hash whose rows exceed it.
+//! A bucket that exceeds its share of the memory is read several times, each time for a narrower range of hashes. At
+//! most twice that share is then in memory. `heavy.rs` handles a single hash whose rows exceed it.
 
 use std::sync::Mutex;
 

@@ -1,8 +1,8 @@
 //! The checksum of one record of format 2: its first three bytes, over the rest.
 //!
-//! It consists of the low 24 bits of [`checksum32`], seeded with the record's position. A record that is read at a
-//! wrong position or with a wrong size is therefore detected like a damaged one, and the structures that led to it
-//! need no verification.
+//! It consists of the low 24 bits of [`checksum32`], seeded with the record's position. It therefore also detects a
+//! record that is read at a wrong position or with a wrong size, and the structures that led to the record need no
+//! verification.
 
 use larder_types::checksum32;
 

@@ -19,8 +19,8 @@
 //!    If all nodes are avoided, they are used anyway.
 //! 5. Hedged requests are always limited to a percentage of the reads.
 //!
-//! Rows of tables on several nodes are not read at one instant. The client works with any server that has `CLUSTER
-//! SLOTS`; a server without it is treated as the owner of all slots.
+//! Rows of tables on several nodes are not read at one instant. The client works with any server that has
+//! `CLUSTER SLOTS`; a server without it is treated as the owner of all slots.
 
 mod attempt;
 mod connection;

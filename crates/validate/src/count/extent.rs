@@ -38,8 +38,8 @@ impl Extent {
     }
 }
 
-/// A complete binary tree in an array: node `i` covers the leaves of `2 i` and `2 i + 1`; leaf `i` is node `leaves +
-/// i`.
+/// A complete binary tree in an array: node `i` covers the leaves of `2 i` and `2 i + 1`; leaf `i` is node
+/// `leaves + i`.
 pub struct ExtentTree {
     nodes: Vec<Extent>,
     leaves: usize,

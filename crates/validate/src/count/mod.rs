@@ -24,10 +24,10 @@
 //!
 //! Invariants:
 //!
-//! 1. While all deltas are `+unit` or `-unit` (as in BG, with 1) and there are no absolute writes, the values
-//!    acceptable at an instant are all multiples of `unit` from `lo(t)` to `hi(t)`, and adjacent instants have a
-//!    value in common. The values acceptable for a read therefore range from the least `lo` to the greatest `hi`:
-//!    [`Counts::new`] takes O(n log n), a read O(log n).
+//! 1. Assume that all deltas are `+unit` or `-unit` (as in BG, with 1) and that there are no absolute writes. The
+//!    values acceptable at an instant are then all multiples of `unit` from `lo(t)` to `hi(t)`, and adjacent instants
+//!    have a value in common. The values acceptable for a read therefore range from the least `lo` to the greatest
+//!    `hi`: [`Counts::new`] takes O(n log n), a read O(log n).
 //! 2. Otherwise `lo` and `hi` only exclude instants, and the rest are examined. Each takes O(log n) and a subset sum
 //!    of the deltas in flight. With absolute writes and deltas, all pairs of instants `t`, `u` are examined.
 //!

@@ -23,9 +23,9 @@
 //! | [`Level::Joint`] | calls that read several counts | all are possible at one instant, and the writes of one call become visible together |
 //!
 //! The first three levels are exact. `Atomic` is exact for contents that were each written once. For counts and
-//! lists, and for contents that were written twice, it rejects only reads that no order of all calls explains, but
-//! may accept reads that only three or more reads together disprove (`trace/earlier` defines the compared pairs).
-//! `Joint` is exact unless writes replace one another's elements; then it may accept too much.
+//! lists, and for contents that were written twice, it rejects only reads that no order of all calls explains. It may
+//! accept reads that only three or more reads together disprove (`trace/earlier` defines the compared pairs). `Joint`
+//! is exact unless writes replace one another's elements; then it may accept too much.
 //!
 //! Invariants:
 //!

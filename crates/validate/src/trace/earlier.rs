@@ -13,9 +13,9 @@
 //!
 //! 1. A rejected read has no order of all calls. A read that only three or more reads together disprove may be
 //!    accepted, and so may one that contradicts a read that is not among the last [`READS_MAX`] before it.
-//! 2. A verdict depends only on the history: a read is compared with those that ended last before it started, and the
-//!    orders of writes are taken from reads in the order of their ends, whether validation runs during or after the
-//!    run.
+//! 2. A verdict depends only on the history, whether validation runs during or after the run. A read is compared with
+//!    those that ended last before it started, and the orders of writes are taken from reads in the order of their
+//!    ends.
 
 use std::collections::HashSet;
 
