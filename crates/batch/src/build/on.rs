@@ -3,7 +3,7 @@
 //! Rows that are changes are looked up in the base. A row that the base already has is not written, and the manifest
 //! states the exact number of records of the version. Rows that are a complete new version are sorted like those of
 //! any version and merged with the base, which is read sequentially; the differences go to a builder of changes. Both
-//! ways produce the same delta.
+//! methods produce the same delta.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,7 +59,7 @@ impl std::fmt::Debug for On {
 
 impl Base {
     /// Opens the version in `folder`. `place` and `target` are the later locations of the base and the delta, as
-    /// absolute paths or URLs: the manifest contains the way from one to the other.
+    /// absolute paths or URLs: the manifest records how to reach the base from the delta.
     ///
     /// # Errors
     /// Like [`Version::open`]; [`Error::State`] for a version that cannot be a base.
