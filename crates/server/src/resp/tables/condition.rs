@@ -1,11 +1,11 @@
-//! Conditions of SET and DELEX on the value that a key has.
+//! Conditions of SET and DELEX on the current value of a key.
 
 use larder_protocol::errors::Code;
 use larder_types::key_hash;
 
 use crate::tables::Refusal;
 
-/// When SET writes and DELEX removes.
+/// The condition under which SET writes and DELEX removes.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition<'a> {
     #[default]
@@ -13,17 +13,18 @@ pub(super) enum Condition<'a> {
     IfAbsent,
     IfPresent,
     IfEqual(&'a [u8]),
-    /// An absent key has a value that differs from any.
+    /// Also met by an absent key.
     IfDifferent(&'a [u8]),
     IfDigest(u64),
     IfOtherDigest(u64),
 }
 
 impl<'a> Condition<'a> {
-    /// The condition that a word in capitals names; the next argument is its value. `None`: the word names none.
+    /// Returns the condition that a word in upper case names. `value` returns the next argument. `None` if the word
+    /// names no condition.
     ///
     /// # Errors
-    /// The value is missing or no digest.
+    /// The value is missing or is not a digest.
     pub fn parse(
         word: &[u8],
         value: impl FnOnce() -> Result<&'a [u8], Refusal>,
@@ -37,7 +38,7 @@ impl<'a> Condition<'a> {
         }))
     }
 
-    /// Whether it looks at the value, so that the key must not have an object.
+    /// Returns whether the condition compares the value, so that the key must not hold an object.
     pub fn compares(self) -> bool {
         !matches!(
             self,
@@ -45,7 +46,7 @@ impl<'a> Condition<'a> {
         )
     }
 
-    /// Whether it holds for a key with this text, or with an object.
+    /// Returns whether the condition is met by a key with this text, or with an object.
     pub fn holds(self, text: Option<&[u8]>, is_object: bool) -> bool {
         match self {
             Condition::Always => true,
@@ -59,7 +60,7 @@ impl<'a> Condition<'a> {
     }
 }
 
-/// What DIGEST answers: the XXH3 hash of a value.
+/// Returns the reply of DIGEST: the XXH3 hash of a value, in hexadecimal.
 pub(in crate::resp) fn digest(value: &[u8]) -> String {
     format!("{:016x}", key_hash(value))
 }

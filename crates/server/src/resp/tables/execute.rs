@@ -1,4 +1,4 @@
-//! Commands on tables are executed: each has its function, which [`execute_now`] names.
+//! Executes commands on tables. [`execute_now`] selects the function of each command.
 //!
 //! ```text
 //!  execute ─► MULTI, EXEC, DISCARD, WATCH, SUBSCRIBE: a function of their own
@@ -28,7 +28,7 @@ use crate::catalog::Snapshot;
 use crate::tables::postgres::take_write;
 use crate::tables::{Admitted, Awaited, Refusal, Unanswered};
 
-/// Executes a command about tables, on the core that has its rows.
+/// Executes a command on tables, on the core that owns its rows.
 pub(in crate::resp) fn execute(
     state: &mut State,
     snapshot: &Snapshot,
@@ -52,7 +52,7 @@ pub(in crate::resp) fn execute(
     }
 }
 
-/// As [`execute`], for a command of a transaction over several cores: to its end.
+/// As [`execute`], for a command of a transaction over several cores: without splitting it into steps.
 pub(in crate::resp) fn execute_whole(
     state: &mut State,
     snapshot: &Snapshot,
@@ -61,8 +61,8 @@ pub(in crate::resp) fn execute_whole(
     try_once(state, snapshot, command, true)
 }
 
-/// Executes one command. If it lacks rows of other cores, reads outputs of rows that have expired elsewhere, or would take too
-/// long at once, it waits.
+/// Executes one command. It must wait if it needs rows of other cores, reads outputs of rows that have expired
+/// elsewhere, or needs too much work for one turn.
 pub(super) fn try_once(
     state: &mut State,
     snapshot: &Snapshot,
@@ -78,7 +78,7 @@ pub(super) fn try_once(
     try_settled(state, snapshot, command, whole)
 }
 
-/// Whether what a command reads may be computed from rows of other cores.
+/// Returns whether a command's reads may include rows computed from rows of other cores.
 fn reads_outputs(state: &State, command: Command<'_>) -> bool {
     let tables = state.tables();
     let mut args = command.args().skip(1);
@@ -87,7 +87,7 @@ fn reads_outputs(state: &State, command: Command<'_>) -> bool {
         || args.any(|arg| tables.is_computed(arg))
 }
 
-/// As [`try_once`], when what had expired is settled.
+/// As [`try_once`], after the expired rows have been removed from the outputs.
 pub(super) fn try_settled(
     state: &mut State,
     snapshot: &Snapshot,
@@ -104,14 +104,14 @@ pub(super) fn try_settled(
     };
     if is_of_cluster && command.writes() {
         let changed = tables.numbered_changes() - numbered.unwrap_or(0);
-        // Rows whose time has come may be among them.
+        // The changes may include rows that have just expired.
         let is_as_it_was = changed == 0 || changed != command.keys().len() as u64;
         if is_as_it_was && has_seen(&done) {
             tables.wait_for_seen(command, &mut state.gate);
         }
     } else if is_of_cluster {
         tables.wait_for_told(command, &mut state.gate);
-        // What it was computed from may have changed on other nodes, which could not tell.
+        // The sources may have changed on other nodes that could not send the changes.
         if done.is_ok() && !tables.is_subscribed() && reads_outputs(state, command) {
             state.output.rewind(mark);
             return Some(Retry::awaiting(Awaited::Subscribed, whole));
@@ -136,7 +136,7 @@ pub(super) fn try_settled(
     }
 }
 
-/// Whether what came of a write shows anything of the rows: not if no write is taken at all.
+/// Returns whether the result of a write reveals the state of rows. It does not if writes are rejected altogether.
 fn has_seen(done: &Result<Option<Work>, Unanswered>) -> bool {
     use Code::{ClusterDown, DiskFull, Io, NoReplicas};
     !matches!(
@@ -148,7 +148,7 @@ fn has_seen(done: &Result<Option<Work>, Unanswered>) -> bool {
     )
 }
 
-/// Executes one command; in a transaction (`whole`) to its end.
+/// Executes one command; in a transaction (`whole`) without splitting it into steps.
 pub(super) fn execute_now(
     state: &mut State,
     snapshot: &Snapshot,
@@ -195,7 +195,7 @@ fn execute_command(
     match id {
         Id::Range => return range::range(state, request, whole),
         Id::RangeDel => return range::remove(state, request, whole),
-        // Where there are several cores or nodes, they are coordinated from the beginning.
+        // With several cores or nodes, these commands are coordinated from the start.
         Id::FlushDb | Id::FlushAll
             if state.core.shared.tables.cores() == 1
                 && !state.is_of_node
@@ -269,7 +269,7 @@ fn execute_command(
         Id::Rename | Id::RenameNx | Id::Copy => keys::copy(state, id, request)?,
 
         _ if objects::execute(state, command)? => {}
-        // Reads of rows, which are commands on stores too.
+        // Reads of rows that are also commands on stores.
         _ => reads::read(state, command)?,
     }
     Ok(wait_for_room(state, command, whole))
@@ -280,7 +280,7 @@ fn wait_for_room(state: &State, command: Command<'_>, whole: bool) -> Option<Wor
     (pressed && !whole).then_some(Work::Room)
 }
 
-/// What is to be done before a command on rows of a cluster is executed, if it may be at all.
+/// Checks whether a command on replicated rows may be executed, and returns what it must wait for first.
 fn admit(state: &mut State, command: Command<'_>, whole: bool) -> Result<Option<Work>, Refusal> {
     let tables = state.tables();
     let progress = tables.replication_progress();

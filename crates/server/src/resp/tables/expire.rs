@@ -1,4 +1,4 @@
-//! EXPIRE, TTL and their kin; and what the options EX, PX, EXAT and PXAT of other commands mean.
+//! EXPIRE, TTL and similar, and the options EX, PX, EXAT and PXAT of other commands.
 
 use larder_join::Engine;
 use larder_protocol::errors::Code;
@@ -12,10 +12,10 @@ use crate::error::show;
 use crate::tables::objects::row_of;
 use crate::tables::{Refusal, Unanswered, refusal};
 
-/// A time, its unit in milliseconds, and whether it counts from now or from 1970.
+/// A time, its unit in milliseconds, and whether it is relative to now instead of 1970.
 pub(in crate::resp) type Expiry = (i64, i64, bool);
 
-/// What EX, PX, EXAT and PXAT mean.
+/// Returns the meaning of EX, PX, EXAT and PXAT.
 pub(in crate::resp) fn expiry(option: &[u8], time: i64) -> Expiry {
     let unit = if option[0] == b'P' { 1 } else { 1000 };
     (time, unit, !option.ends_with(b"AT"))
@@ -33,7 +33,10 @@ fn invalid_expire(command: &str) -> Refusal {
     (Code::BadRequest, message)
 }
 
-/// The time in milliseconds since 1970.
+/// Returns the expiry time in milliseconds since 1970.
+///
+/// # Errors
+/// The time overflows.
 pub(in crate::resp) fn deadline(
     (time, unit, from_now): Expiry,
     now: u64,
@@ -47,18 +50,18 @@ pub(in crate::resp) fn deadline(
     Ok(u64::try_from(at).unwrap_or(0))
 }
 
-/// KEEPTTL, EX, PX, EXAT or PXAT of a command that puts a text.
+/// The option KEEPTTL, EX, PX, EXAT or PXAT of a command that writes a text.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lifetime<'a> {
-    /// None of them: the text does not expire.
+    /// No such option: the text has no TTL.
     #[default]
     Forever,
     Kept,
-    /// The option, and its time as it is written.
+    /// The option and its unparsed time.
     Timed(&'static [u8], &'a [u8]),
 }
 
-/// A [`Lifetime`] whose time is known to be one.
+/// A [`Lifetime`] whose time has been validated.
 #[derive(Clone, Copy)]
 pub(super) enum Times {
     Forever,
@@ -67,10 +70,11 @@ pub(super) enum Times {
 }
 
 impl<'a> Lifetime<'a> {
-    /// Takes an option, in capitals, if it is one of these; says whether it is. As in Redis the same one may be given again.
+    /// Parses an option, in upper case, and returns whether it is one of these. As in Redis, the same option may be
+    /// repeated.
     ///
     /// # Errors
-    /// Another of them was given, or its time is missing.
+    /// Another of these options was given before, or the time is missing.
     pub fn take(
         &mut self,
         word: &[u8],
@@ -95,7 +99,7 @@ impl<'a> Lifetime<'a> {
     }
 
     /// # Errors
-    /// The time is no positive integer.
+    /// The time is not a positive integer.
     pub fn times(self, command: &str) -> Result<Times, Refusal> {
         Ok(match self {
             Lifetime::Forever => Times::Forever,
@@ -108,10 +112,10 @@ impl<'a> Lifetime<'a> {
 }
 
 impl Times {
-    /// When the text of a key expires that is put now; where it is kept, what the key has expires then.
+    /// Returns the expiry time of a text that is put now. With KEEPTTL, it is that of the key's current value.
     ///
     /// # Errors
-    /// The time is beyond what can be kept.
+    /// The time is out of range.
     pub fn deadline(
         self,
         engine: &mut Engine,
@@ -130,7 +134,7 @@ impl Times {
     }
 }
 
-/// When EXPIRE and its kin do nothing.
+/// The options of EXPIRE and similar that make it a no-op.
 #[derive(Default)]
 struct ExpireOptions {
     if_none: bool,
@@ -164,7 +168,7 @@ impl ExpireOptions {
         Err((Code::BadRequest, message))
     }
 
-    /// Whether a row that goes at `before`, or never, is to go at `at`.
+    /// Returns whether the expiry time `before` of a row may be changed to `at`.
     fn hold(&self, before: Option<u64>, at: u64) -> bool {
         !(self.if_none && before.is_some()
             || self.if_any && before.is_none()
@@ -173,7 +177,7 @@ impl ExpireOptions {
     }
 }
 
-/// EXPIRE and its kin, whose time is of a unit in milliseconds and counts from now or from 1970.
+/// Executes EXPIRE and similar. `unit` is in milliseconds; the time is relative to now if `from_now`, else to 1970.
 pub(super) fn expire(
     state: &mut State,
     request: Request<'_>,
@@ -199,9 +203,9 @@ pub(super) fn expire(
     Ok(())
 }
 
-/// `unit`: milliseconds that the answer counts.
+/// Executes TTL and PTTL. `unit` is the unit of the reply, in milliseconds.
 pub(super) fn ttl(state: &mut State, key: &[u8], unit: u64) -> Result<(), Unanswered> {
-    // Rounded as Redis rounds.
+    // Rounded as in Redis.
     answer_time(state, key, |at, now| {
         (at.saturating_sub(now) + unit / 2) / unit
     })
@@ -211,7 +215,7 @@ pub(super) fn expire_time(state: &mut State, key: &[u8], unit: u64) -> Result<()
     answer_time(state, key, |at, _| (at + unit / 2) / unit)
 }
 
-/// Answers a row's time to go, or -1 if it stays, or -2 if there is none.
+/// Appends a row's expiry time as formatted by `shown`, -1 if the row has no TTL, or -2 if it does not exist.
 fn answer_time(
     state: &mut State,
     key: &[u8],

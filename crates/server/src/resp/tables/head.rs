@@ -1,10 +1,10 @@
-//! How an answer begins whose rows are encoded before it is known how many they are.
+//! Headers of replies whose rows are encoded before their number is known.
 //!
-//! 1. The number is guessed, and as many bytes as its header takes are left free. A wrong guess of the same length is written
-//!    over, one of another moves the rows.
-//! 2. What was guessed is never sent: an answer that is given up is taken back with its header.
+//! 1. The number is guessed, and space for its header is reserved. If the guess is wrong, the header is overwritten;
+//!    the rows move only if the header's length differs.
+//! 2. A guessed header is never sent: a reply that is aborted is removed together with its header.
 //!
-//! Rows are so copied once, from their table to where they are sent from.
+//! Rows are thus copied only once, from their table to the send buffer.
 
 use std::cell::Cell;
 
@@ -12,10 +12,10 @@ use larder_protocol::resp::{Encoder, Proto};
 
 use super::range::{Form, header};
 
-/// Tables whose answers are remembered at a time.
+/// Number of tables for which the last row count is kept.
 const TABLES: usize = 64;
 
-/// How many rows the last answers had, by the tables they were of. Tables may share a place: it is but a guess.
+/// The row counts of the last replies, by table. Tables may share an entry, because the count is only a guess.
 #[derive(Debug)]
 pub(in crate::resp) struct RowCounts([Cell<u64>; TABLES]);
 
@@ -32,7 +32,7 @@ impl RowCounts {
         &self.0[mixed % TABLES]
     }
 
-    /// Of the table that a key is of.
+    /// Returns the last row count for the table of a key.
     pub fn last(&self, key: &[u8]) -> u64 {
         self.place(key).get()
     }
@@ -42,7 +42,7 @@ impl RowCounts {
     }
 }
 
-/// A header that was guessed, in an output.
+/// A guessed header in an output.
 pub(super) struct Head {
     start: usize,
     end: usize,
@@ -57,7 +57,7 @@ impl Head {
         Head { start, end, rows }
     }
 
-    /// Says how many rows there were.
+    /// Replaces the guess with the actual number of rows.
     pub fn correct(self, out: &mut Vec<u8>, proto: Proto, form: Form, rows: u64) {
         if rows == self.rows {
             return;
@@ -71,7 +71,7 @@ impl Head {
         out.splice(self.start..self.end, right);
     }
 
-    /// Takes back the header, and the rows behind it.
+    /// Removes the header and the rows after it from `out`, and returns the rows.
     pub fn take_back(self, out: &mut Vec<u8>) -> Vec<u8> {
         let rows = out.split_off(self.end);
         out.truncate(self.start);

@@ -1,4 +1,4 @@
-//! `JOIN.*`: declaring joins, and looking at them.
+//! `JOIN.*`: the commands that declare and describe joins.
 
 use larder_join::{Admitted, IfDefined, IfRead, JoinInfo};
 use larder_protocol::commands::{Command, Id};
@@ -11,7 +11,7 @@ use super::super::state::State;
 use super::syntax;
 use crate::tables::{Gate, Refusal, Tables, Unanswered, refusal};
 
-/// A join is to be declared or dropped.
+/// A change of the joins.
 #[derive(Debug, Clone)]
 pub(crate) enum JoinChange {
     Create {
@@ -25,18 +25,18 @@ pub(crate) enum JoinChange {
     },
 }
 
-/// What a change does.
+/// The effect of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
     Nothing,
-    /// A join comes, and none goes.
+    /// Adds a join and removes none.
     Adds,
-    /// These joins go, in this order. Others may have been computed from their outputs.
+    /// Removes these joins, in this order. Other rows may have been computed from their outputs.
     Removes(Vec<String>),
 }
 
 impl JoinChange {
-    /// The change that a JOIN.CREATE or JOIN.DROP asks for.
+    /// Parses a JOIN.CREATE or JOIN.DROP.
     pub fn of(command: Command<'_>) -> Result<JoinChange, Refusal> {
         let request = command.request;
         let name = text(request.arg(1))?.to_owned();
@@ -50,7 +50,7 @@ impl JoinChange {
             };
             return Ok(JoinChange::Drop { name, if_read });
         }
-        // Without quotes around it, a definition comes in words.
+        // A definition without quotes arrives as several arguments.
         let words: Vec<&[u8]> = request.args().skip(2).collect();
         let words = words.join(&b' ');
         let words = text(&words)?;
@@ -75,10 +75,10 @@ impl JoinChange {
         }
     }
 
-    /// Checks whether it can be made. Returns what it does.
+    /// Checks whether the change can be made, and returns its effect.
     ///
     /// # Errors
-    /// Where in the definition something is wrong, and what; or why the join cannot be dropped.
+    /// The position and cause of an error in the definition, or why the join cannot be dropped.
     pub fn check(&self, tables: &Tables) -> Result<Effect, Refusal> {
         match self {
             JoinChange::Create {
@@ -103,7 +103,7 @@ impl JoinChange {
         }
     }
 
-    /// Makes the change on one core, in one step.
+    /// Makes the change on one core, atomically.
     ///
     /// # Errors
     /// As [`JoinChange::check`].
@@ -134,14 +134,15 @@ impl JoinChange {
     }
 }
 
-/// What stands behind some words, in any case, that a text begins with.
+/// Returns the text after a prefix of words, which is compared case-insensitively.
 fn after_words<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     let (before, after) = text.split_at_checked(words.len())?;
     let is_it = before.eq_ignore_ascii_case(words) && after.starts_with(' ');
     is_it.then(|| after.trim_start())
 }
 
-/// Declares or drops a join. Where a join goes, what was computed from its output is forgotten first, some rows at a time.
+/// Declares or drops a join. If a join is removed, the rows computed from its output are dropped first, a limited
+/// number per step.
 pub(super) fn define(
     state: &mut State,
     command: Command<'_>,
@@ -158,7 +159,7 @@ pub(super) fn define(
     Ok(None)
 }
 
-/// A join that is about to be dropped or replaced.
+/// The drop or replacement of a join, which needs several steps.
 pub(in crate::resp) struct DefineJob {
     change: JoinChange,
 }
@@ -234,7 +235,7 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, Refusal> {
 }
 
 /// # Errors
-/// It is too short or too long.
+/// The name is too short or too long.
 pub(super) fn check_name(name: &str) -> Result<(), Refusal> {
     match name.is_empty() || name.len() > KEY_BYTES_MAX {
         false => Ok(()),

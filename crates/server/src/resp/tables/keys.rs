@@ -1,5 +1,5 @@
-//! Commands that change several rows as one: MSET, MSETNX, MSETEX, RENAME, RENAMENX and COPY, where one core has them all. Where
-//! several have, see `coordinate/keys.rs`.
+//! Commands that change several rows atomically: MSET, MSETNX, MSETEX, RENAME, RENAMENX and COPY, if one core owns all
+//! rows. For rows of several cores, see `coordinate/keys.rs`.
 
 use std::ops::Range;
 
@@ -18,11 +18,11 @@ use super::{number, syntax};
 use crate::tables::objects::row_of;
 use crate::tables::{Gate, Refusal, Unanswered, refusal};
 
-/// Texts that MSET, MSETNX or MSETEX puts in one step.
+/// The texts that MSET, MSETNX or MSETEX puts atomically.
 pub(super) struct Puts<'a> {
     /// Keys and values.
     pub pairs: Vec<(&'a [u8], &'a [u8])>,
-    /// [`Condition::IfAbsent`]: if none of the keys exists; [`Condition::IfPresent`]: if all do.
+    /// [`Condition::IfAbsent`]: none of the keys may exist. [`Condition::IfPresent`]: all must exist.
     pub condition: Condition<'a>,
     pub times: Times,
     /// The command's name, for errors.
@@ -48,7 +48,7 @@ impl<'a> Puts<'a> {
         })
     }
 
-    /// Those of MSETEX.
+    /// Parses MSETEX.
     fn with_options(request: Request<'a>) -> Result<Puts<'a>, Refusal> {
         let refuse = |message: &str| (Code::BadRequest, message.to_owned());
         let count = integer(request.arg(1)).filter(|count| *count > 0);
@@ -92,7 +92,7 @@ impl<'a> Puts<'a> {
         self.pairs.iter().map(|(key, _)| *key)
     }
 
-    /// Whether a key that exists, or not, is against the condition.
+    /// Returns whether the existence or absence of a key violates the condition.
     pub fn is_against(&self, exists: bool) -> bool {
         match self.condition {
             Condition::IfAbsent => exists,
@@ -102,13 +102,13 @@ impl<'a> Puts<'a> {
     }
 }
 
-/// Keys and values that alternate.
+/// Returns alternating keys and values as pairs.
 fn pairs(request: Request<'_>, all: Range<usize>) -> Vec<(&[u8], &[u8])> {
     let pair = |at| (request.arg(at), request.arg(at + 1));
     all.step_by(2).map(pair).collect()
 }
 
-/// MSET, MSETNX and MSETEX.
+/// Executes MSET, MSETNX and MSETEX.
 pub(super) fn put(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Unanswered> {
     let puts = Puts::parse(id, request)?;
     let done = put_all(state, &puts)?;
@@ -119,7 +119,7 @@ pub(super) fn put(state: &mut State, id: Id, request: Request<'_>) -> Result<(),
     Ok(())
 }
 
-/// Puts texts in one step, or none of them if the condition does not hold; says whether it did.
+/// Puts all texts atomically, or none if the condition is not met. Returns whether it was met.
 fn put_all(state: &mut State, puts: &Puts<'_>) -> Result<bool, Unanswered> {
     let tables = state.tables();
     if puts.pairs.len() > 1 {
@@ -137,7 +137,7 @@ fn put_all(state: &mut State, puts: &Puts<'_>) -> Result<bool, Unanswered> {
     if !is_met {
         return Ok(false);
     }
-    // Memory may end in the middle.
+    // The memory limit may be reached before the last text.
     let mut done = Ok(());
     let in_transaction = tables.in_transaction();
     let mut all = |gate: &mut Gate| {
@@ -161,11 +161,11 @@ fn put_all(state: &mut State, puts: &Puts<'_>) -> Result<bool, Unanswered> {
     done.map(|()| true)
 }
 
-/// What RENAME, RENAMENX and COPY were told.
+/// The options of RENAME, RENAMENX and COPY.
 pub(super) struct Copying {
-    /// A row that is there already goes.
+    /// Replace an existing row.
     pub replaces: bool,
-    /// The row goes from where it was.
+    /// Remove the source row.
     pub moves: bool,
 }
 
@@ -201,7 +201,7 @@ impl Copying {
     }
 
     /// # Errors
-    /// RENAME of what is not there.
+    /// The source of a RENAME does not exist.
     pub fn refuse_absent(&self) -> Result<(), Refusal> {
         match self.moves {
             true => Err((Code::BadRequest, "no such key".to_owned())),
@@ -210,7 +210,7 @@ impl Copying {
     }
 }
 
-/// How RENAME, RENAMENX and COPY are answered.
+/// Returns whether the command returns OK instead of a number.
 pub(super) fn is_answered_ok(id: Id) -> bool {
     id == Id::Rename
 }
@@ -260,7 +260,7 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
     })
 }
 
-/// The time in the reply to PEXPIRETIME.
+/// Returns the time in a reply of PEXPIRETIME, if it is one.
 pub(super) fn time_of(reply: &[u8]) -> Option<i64> {
     replies::number(reply).filter(|time| *time >= 0)
 }

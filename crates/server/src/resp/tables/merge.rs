@@ -1,7 +1,7 @@
-//! A RANGE of rows that several cores have: each reads its own, and they are merged as the client takes them. So it is with nodes of a
-//! cluster, each of which answers a RANGE of its own.
+//! RANGE over rows of several cores. Each core reads its own rows, and they are merged as the client reads the reply.
+//! Likewise, each node of a cluster answers its own RANGE, and the replies are merged.
 //!
-//! Each core's, or node's, part is of the moment when it began.
+//! The part of each core or node is a snapshot of the moment when it started.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -31,25 +31,25 @@ use crate::tables::{
 
 const CHUNK_ROWS: u64 = 512;
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks of a core that wait to be merged.
+/// Maximum number of a core's chunks that wait to be merged.
 const CHUNKS_MAX: usize = 2;
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// What a core sends: first how many rows it has and when, then the rows.
+/// A message of a core: first the number of its rows and its epochs, then the rows.
 enum Piece {
     Count {
         rows: u64,
-        /// Of the core's transactions, and of its owners.
+        /// The epochs of the core's transactions and of its ownership.
         epoch: (u64, u64),
     },
     Rows(VecDeque<Row>),
     Refused(Refusal),
-    /// A node has not begun, and why.
+    /// A node did not start, for this reason.
     NotDone(String),
 }
 
-/// Hands over the rows of a node's reply to a RANGE, as they are taken.
+/// Forwards the rows of a node's reply to RANGE, as the merge consumes them.
 async fn hand_over(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender<Piece>) {
     let mut bytes = Vec::new();
     let head = loop {
@@ -67,7 +67,7 @@ async fn hand_over(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender
     };
     let (elements, mut at) = match head {
         Ok(head) => head,
-        // An error means that nobody waits any more; so below.
+        // Here and below, an error means that the receiver is gone.
         Err(refusal) => return drop(pieces.send(Piece::Refused(refusal)).await),
     };
     let mut left = if keys_only { elements } else { elements / 2 };
@@ -98,7 +98,7 @@ async fn hand_over(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender
     }
 }
 
-/// The row that bytes begin with, if all of it is there, and its size.
+/// Returns the first row in `bytes` and its encoded size, if the row is complete.
 fn row_in(bytes: &[u8], keys_only: bool) -> Option<(Row, usize)> {
     let (Token::Bulk(key), size) = Token::first(bytes)? else {
         return None;
@@ -112,7 +112,7 @@ fn row_in(bytes: &[u8], keys_only: bool) -> Option<(Row, usize)> {
     Some(((key.to_vec(), value.to_vec()), size + more))
 }
 
-/// An error reply of another node, as it was there.
+/// Decodes the error reply of another node.
 fn refusal_of(text: &[u8]) -> Refusal {
     let text = String::from_utf8_lossy(text);
     let (word, message) = text.split_once(' ').unwrap_or(("", &text));
@@ -123,7 +123,7 @@ fn refusal_of(text: &[u8]) -> Refusal {
     }
 }
 
-/// Holds a core's part, and says how many rows it has.
+/// Starts to read a core's part, and returns the number of its rows.
 fn hold(tables: &Tables, asked: &Asked<'_>) -> Result<(Reading, u64), Unanswered> {
     tables.read(|engine, now| {
         let (lo, hi) = (&asked.lo, &asked.hi);
@@ -139,7 +139,7 @@ fn hold(tables: &Tables, asked: &Asked<'_>) -> Result<(Reading, u64), Unanswered
     })
 }
 
-/// Sends a core's part, as it is taken.
+/// Sends a core's part, as the merge consumes it.
 async fn send(
     tables: Rc<Tables>,
     asked: Asked<'static>,
@@ -147,13 +147,13 @@ async fn send(
     counted: Arc<AtomicUsize>,
     pieces: mpsc::Sender<Piece>,
 ) {
-    // A row that moves meanwhile is in one core's or node's part, not in none.
+    // A row that moves during the read is then in the part of at least one core or node.
     let is_owner = tables.ensure_owner_since(epoch_of_map);
     let held = is_owner.map_err(Unanswered::from);
     let (mut reading, rows) = match held.and_then(|()| hold(&tables, &asked)) {
         Ok(held) => held,
         Err(why) => {
-            // An error means that nobody waits any more; so below.
+            // Here and below, an error means that the receiver is gone.
             let _ = pieces.send(Piece::Refused(why.refusal())).await;
             return;
         }
@@ -195,7 +195,7 @@ async fn send(
     }
 }
 
-/// The rows of all cores in one order.
+/// Merges the rows of all cores in key order.
 pub(in crate::resp) struct Merge {
     sources: Vec<Source>,
     reverse: bool,
@@ -209,11 +209,12 @@ struct Source {
 }
 
 impl Merge {
-    /// Begins to read on all cores: with no transaction between the parts, and each part of what its core owned by the map of `epoch`. If transactions
-    /// keep coming, the cores are paused. `pause`: the ticket of the pause that the caller holds, and until when it lasts at most.
+    /// Starts the reads on all cores. No transaction is executed between the starts, and each part covers what its core
+    /// owned by the map of `epoch`. If transactions keep interfering, the cores are paused. `pause`: the ticket of a
+    /// pause that the caller holds, and its deadline.
     ///
     /// # Errors
-    /// Owners have changed since that map; a core refuses.
+    /// The ownership has changed since that map, or a core rejects the read.
     pub async fn begin(
         handle: &Arc<TablesHandle>,
         asked: &Asked<'_>,
@@ -234,7 +235,7 @@ impl Merge {
         begun?.ok_or_else(gone)
     }
 
-    /// Begins to read on all nodes.
+    /// Starts the reads on all nodes.
     pub async fn over_nodes(
         core: &Rc<Core>,
         command: Command<'_>,
@@ -263,7 +264,7 @@ impl Merge {
                 match source.pieces.recv().await {
                     Some(Piece::Count { rows, .. }) => source.left = rows,
                     Some(Piece::NotDone(why)) => not_done = Some(why),
-                    // Nothing of the answer is with the client yet.
+                    // No part of the reply has been sent to the client yet, so the read can be retried.
                     Some(Piece::Refused((Code::TryAgain, why))) => not_done = Some(why),
                     Some(Piece::Refused(refused)) => return Err(refused),
                     _ => return Err(lost()),
@@ -284,7 +285,7 @@ impl Merge {
         }
     }
 
-    /// Nothing if a transaction came in between.
+    /// Returns `None` if a transaction was executed between the starts.
     async fn try_to_begin(
         handle: &TablesHandle,
         asked: &Asked<'_>,
@@ -298,7 +299,7 @@ impl Merge {
             let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
             let (asked, counted) = (asked.owned(), client.elsewhere.clone());
             let send = move |tables| send(tables, asked, epoch, counted, sender);
-            // Its end is seen by the pieces.
+            // Completion is visible in the pieces.
             drop(handle.start_on(core, ticket, send));
             sources.push(Source {
                 pieces,
@@ -324,7 +325,7 @@ impl Merge {
         }))
     }
 
-    /// The next row. It waits for no core longer than that needs to read a chunk.
+    /// Returns the next row. It waits at most until a core has read its next chunk.
     pub async fn next(&mut self) -> Result<Option<Row>, Refusal> {
         if self.left == 0 {
             return Ok(None);
@@ -351,7 +352,7 @@ impl Merge {
     }
 }
 
-/// A node's rows are not all there.
+/// Returns the error for rows of a node that did not arrive.
 fn lost() -> Refusal {
     let message = "a node's rows were lost on their way, or it may not answer for them any more; send it again".to_owned();
     (Code::TryAgain, message)

@@ -1,13 +1,4 @@
-//! A write of several rows that was refused for some of them: it ends in one of three ways, as each write does.
-//!
-//! | its parts | answered |
-//! |---|---|
-//! | all are done | what they come to |
-//! | all are refused | the first refusal: it was not done |
-//! | some are done, or may be | `UNKNOWN`, with the first refusal in it |
-//!
-//! Redis refuses a command for the whole of its keys before it begins, and clients of Redis Cluster divide such commands themselves, so neither has a word for
-//! it. `UNKNOWN` is not among those that clients take for a reason to send a request again by themselves.
+//! Writes of several rows of which some were rejected. Such a write ends in one of three ways, as every write does.
 
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
@@ -15,7 +6,7 @@ use larder_protocol::errors::Code;
 use crate::clients::as_reply;
 use crate::tables::{Refusal, Unanswered};
 
-/// What is answered if there are errors among the replies of those who did a part each. Of a read it is the first one.
+/// Returns the error if some of the parts failed. For a read, that is the first error.
 pub(super) fn refused(command: Command<'_>, replies: &[Vec<u8>]) -> Option<Vec<u8>> {
     let is_error = |reply: &&Vec<u8>| reply.starts_with(b"-");
     let first = replies.iter().find(is_error)?;
@@ -32,7 +23,7 @@ pub(super) fn refused(command: Command<'_>, replies: &[Vec<u8>]) -> Option<Vec<u
     Some(as_reply(partly_done(command.name(), said.trim_end())))
 }
 
-/// Why a write is not answered that has written so many rows `before`.
+/// Returns the error of a write that failed after it had written `before` rows.
 pub(super) fn behind(before: usize, command: &str, why: Unanswered) -> Unanswered {
     match why {
         Unanswered::Refused((code, said)) if before > 0 => {

@@ -1,8 +1,9 @@
 //! RANGE, RANGECOUNT, RANGEDEL and FLUSHDB.
 //!
-//! A short answer is built at once. A long one is read some rows in each turn of the core's loop, by a [`RangeJob`], all of
-//! the moment when its command was executed. If it is known how many rows it has, it is sent as the client takes it; what a
-//! join adds up may turn out not to add up, and is left out then, and what several joins make is known when it was merged, so that is put together first.
+//! A short reply is produced in one step. A [`RangeJob`] reads a long one in steps, a number of rows per turn of the
+//! core's loop, as a snapshot of the moment when the command was executed. If the number of rows is known, the reply is
+//! sent as the client reads it. The number is unknown in two cases: some computed rows cannot be summed and are
+//! omitted, or several joins contribute and their rows must be merged. The complete reply is then built first.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -20,13 +21,13 @@ use super::{number, syntax};
 use crate::clients::Charge;
 use crate::tables::{Refusal, Tables, Unanswered, complete, refusal};
 
-/// Rows and bytes that one turn of the core's loop reads.
+/// Maximum number of rows and bytes read per turn of the core's loop.
 const CHUNK_ROWS: u64 = 1024;
 const CHUNK_BYTES: usize = 512 << 10;
-/// Rows that one turn removes.
+/// Maximum number of rows removed per turn.
 const REMOVE_ROWS: u64 = 1024;
 
-/// What a RANGE asks for, or what of it is still to be read.
+/// The arguments of a RANGE, or its remaining part.
 pub(in crate::resp) struct Asked<'a> {
     pub lo: Cow<'a, [u8]>,
     pub hi: Cow<'a, [u8]>,
@@ -35,43 +36,44 @@ pub(in crate::resp) struct Asked<'a> {
     pub form: Form,
 }
 
-/// What is sent of each row.
+/// The parts of a row that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::resp) enum Form {
     Rows,
     Keys,
-    /// The part of the key from this byte on: SMEMBERS.
+    /// The part of the key from this byte on, for SMEMBERS.
     Members(usize),
 }
 
-/// An answer that is being read.
+/// A reply that is being read.
 pub(in crate::resp) struct Answer {
     reading: Reading,
     form: Form,
     proto: Proto,
-    /// Rows that were read so far, in `whole` or sent.
+    /// Number of rows read so far, whether in `whole` or sent.
     rows: u64,
-    /// How many there will be, and have been announced.
+    /// The total number of rows, if it has been sent in the header.
     announced: Option<u64>,
-    /// What is sent once all is read.
+    /// The rows read so far, if they are sent only once all have been read.
     whole: Vec<u8>,
     whole_counted: Charge,
 }
 
-/// An answer, or a removal, that takes several turns.
+/// A read or removal that takes several turns.
 pub(in crate::resp) enum RangeJob {
     Read(Answer),
     Remove(Removal),
 }
 
-/// Rows that are removed: of one range for RANGEDEL, of all tables for FLUSHDB and FLUSHALL.
+/// Rows to remove: of one range for RANGEDEL, of all tables for FLUSHDB and FLUSHALL.
 pub(in crate::resp) struct Removal {
-    /// The answer is how many there were.
+    /// Whether the reply is the number of removed rows.
     counts: bool,
-    /// What is left of them, each up to the last row that it had at first: rows that come behind it do not keep this busy.
+    /// The remaining ranges. Each ends at the last row that it had at the start, so that rows added after it do not
+    /// prolong the removal.
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
     removed: u64,
-    /// The first epoch of the owners when it began.
+    /// The first epoch of the ownership at the start.
     owners_since: u64,
 }
 
@@ -125,7 +127,7 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
-    /// The same, to be kept.
+    /// Returns an owned copy.
     pub fn owned(&self) -> Asked<'static> {
         Asked {
             lo: self.lo.to_vec().into(),
@@ -147,7 +149,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Appends the first rows to `out`, until there are `rows_max` or `bytes_max` is reached; says how many, and holds the rest.
+    /// Appends rows to `out` until `rows_max` or `bytes_max` is reached. Returns their number, and a reading for the
+    /// remaining rows.
     fn begin(
         &self,
         engine: &mut Engine,
@@ -180,7 +183,7 @@ pub(super) fn range(
     read(state, &Asked::parse(request)?, whole)
 }
 
-/// Answers the rows of a range.
+/// Reads the rows of a range.
 pub(super) fn read(
     state: &mut State,
     asked: &Asked<'_>,
@@ -212,7 +215,7 @@ pub(super) fn read(
         }
     };
     if state.output.len() > limits.most() {
-        // With its first rows already.
+        // The first rows alone exceed the limit.
         state.output.rewind(mark);
         return Err(limits.too_long().into());
     }
@@ -244,7 +247,7 @@ pub(super) fn read(
     }))
 }
 
-/// Leaves what has gathered as it is if that is much.
+/// Sets the output buffer aside if it is long.
 fn turn_over(state: &mut State) {
     if state.output.is_long() {
         let next = state.core.take_buffer();
@@ -252,7 +255,7 @@ fn turn_over(state: &mut State) {
     }
 }
 
-/// Sends what was built apart.
+/// Moves a separately built reply into the output.
 fn give(state: &mut State, built: Vec<u8>) {
     if built.len() < LONG_BYTES || state.output.has_holes {
         return state.output.tail.extend_from_slice(&built);
@@ -278,7 +281,7 @@ pub(super) fn remove(
     Removal::new(vec![range], true).begin(state, whole)
 }
 
-/// Refuses options of FLUSHDB and FLUSHALL that they do not have.
+/// Checks the option of FLUSHDB and FLUSHALL.
 pub(super) fn check_flush(request: Request<'_>) -> Result<(), Refusal> {
     let how = request.get(1).map(<[u8]>::to_ascii_uppercase);
     match how.as_deref() {
@@ -287,7 +290,7 @@ pub(super) fn check_flush(request: Request<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// FLUSHDB and FLUSHALL: all rows of all tables that clients write to, on this core.
+/// Executes FLUSHDB and FLUSHALL on this core: removes all rows of all tables that clients write.
 pub(super) fn flush(
     state: &mut State,
     request: Request<'_>,
@@ -304,7 +307,7 @@ pub(super) fn flush(
     Removal::new(ranges, false).begin(state, whole)
 }
 
-/// The first key after all that begin with a text, which has a byte that is not the last there is.
+/// Returns the first key after all keys with the prefix `text`, which must contain a byte less than 0xff.
 pub(super) fn successor(text: &[u8]) -> Vec<u8> {
     let end = text.iter().rposition(|byte| *byte < 0xff);
     let mut after = text[..end.map_or(0, |end| end + 1)].to_vec();
@@ -327,7 +330,7 @@ impl Removal {
     fn begin(mut self, state: &mut State, whole: bool) -> Result<Option<Work>, Unanswered> {
         self.owners_since = state.tables().owners_since();
         for (lo, hi) in &self.ranges {
-            // For what is refused: nothing goes yet.
+            // Only checks for errors; removes no rows.
             remove_rows(state, lo, hi, 0)?;
         }
         if whole {
@@ -348,7 +351,7 @@ impl Removal {
     }
 
     /// # Errors
-    /// Since the last turn the lease may have ended, or rows have moved to another node.
+    /// Since the last turn, the lease may have expired, or rows have moved to another node.
     fn ensure_goes_on(&self, state: &State) -> Result<(), Refusal> {
         let tables = state.tables();
         let taken = tables.ensure_writes_taken().map_err(|(_, why)| why);
@@ -373,7 +376,7 @@ impl Removal {
         !slots.all(|slot| slot.is_some_and(|slot| shard.owner_of_slot(slot) == shard.index))
     }
 
-    /// Removes some more; says whether all have gone.
+    /// Removes the next rows. Returns whether all are removed.
     fn advance(&mut self, state: &mut State) -> Result<bool, Unanswered> {
         if self.removed > 0 && !self.ranges.is_empty() {
             self.ensure_goes_on(state)?;
@@ -402,7 +405,7 @@ impl Removal {
     }
 }
 
-/// Ends a range right behind its last row.
+/// Shortens a range so that it ends directly after its last row.
 fn end_at_last_row(
     engine: &mut Engine,
     now: u64,
@@ -424,7 +427,7 @@ fn end_at_last_row(
     Ok(())
 }
 
-/// The key behind the first rows of a range; nothing if it has no more than so many.
+/// Returns the key after the first `rows` rows of a range; `None` if it has no further rows.
 fn cut_after(
     state: &mut State,
     lo: &[u8],
@@ -464,7 +467,7 @@ fn remove_rows(state: &mut State, lo: &[u8], hi: &[u8], rows_max: u64) -> Result
 }
 
 impl RangeJob {
-    /// Goes on for one turn; says whether it has ended.
+    /// Continues for one turn. Returns whether the job is complete.
     pub fn advance(&mut self, state: &mut State) -> bool {
         match self {
             RangeJob::Read(answer) => answer.advance(state),
@@ -480,7 +483,7 @@ impl RangeJob {
 }
 
 impl Answer {
-    /// Reads on for one turn; says whether it has ended.
+    /// Reads for one turn. Returns whether the reply is complete.
     fn advance(&mut self, state: &mut State) -> bool {
         turn_over(state);
         let tables = state.tables();
@@ -509,7 +512,7 @@ impl Answer {
                 if self.announced.is_none() {
                     state.refuse(refusal(Error::AnswerLost));
                 } else {
-                    // Not as many rows can be sent as were announced.
+                    // The announced number of rows cannot be sent, so the connection must be closed.
                     state.core.clients.note_lost(&state.client);
                     state.failed = true;
                     state.closing = true;
@@ -522,7 +525,7 @@ impl Answer {
                 true
             }
             (false, None) => false,
-            // A row more or less than was said would be taken for something else.
+            // With any other number of rows, the client would misinterpret the bytes that follow.
             (false, Some(announced)) if self.rows < announced => false,
             (_, Some(announced)) => {
                 tracing::error!(announced, rows = self.rows, "a long RANGE is not as said");

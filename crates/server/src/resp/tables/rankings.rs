@@ -1,7 +1,8 @@
-//! ZRANGE and its kin, read-only, over the groups that a join with `top` ranks.
+//! ZRANGE and similar read-only commands on the groups that a join with `top` ranks.
 //!
-//! The key is what stands in front of the rank, without its separator. A member is the text behind the rank, its score the row's value. The
-//! order is that of the ranks: rank 1 of `top K` has the greatest score, and of `top K asc` the least.
+//! The key is the part before the rank, without its separator. A member is the text after the rank; its score is the
+//! row's value. Members are in the order of their ranks: rank 1 has the highest score for `top K`, and the lowest for
+//! `top K asc`.
 //!
 //! A group has at most 10,000 rows, so each command reads all of them in one step.
 
@@ -38,7 +39,7 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
 }
 
 /// # Errors
-/// A row's value is no number. The reply may be incomplete.
+/// A row's value is not a number. The reply may be incomplete.
 fn answer(
     state: &mut State,
     question: Question<'_>,
@@ -107,7 +108,7 @@ fn answer(
     Ok(())
 }
 
-/// The rows of a group by ascending score.
+/// Returns the rows of a group by ascending score.
 fn rows(engine: &mut Engine, group: &[u8], now: u64) -> Result<Vec<Ranked>, Unanswered> {
     let no_members = |why: &str| {
         let message = format!(
@@ -155,7 +156,7 @@ fn parse_score(text: &[u8]) -> Option<f64> {
 }
 
 /// # Errors
-/// The row's value is no number.
+/// The row's value is not a number.
 fn score(row: &Ranked) -> Result<f64, Refusal> {
     parse_score(&row.value).ok_or_else(|| {
         let (value, member) = (show(&row.value), show(&row.member));
@@ -164,7 +165,7 @@ fn score(row: &Ranked) -> Result<f64, Refusal> {
     })
 }
 
-/// Sends a score as the row has it, or as a number of RESP3.
+/// Appends a score: the row's text in RESP2, a double in RESP3.
 fn put_score(state: &mut State, row: &Ranked) -> Result<(), Refusal> {
     let score = score(row)?;
     match state.proto {
@@ -174,13 +175,13 @@ fn put_score(state: &mut State, row: &Ranked) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a command asks.
+/// A parsed command.
 enum Question<'a> {
     Count,
     CountBetween(Bounds),
     Scores {
         members: Vec<&'a [u8]>,
-        /// The reply is one score, not an array.
+        /// The reply is a single score instead of an array.
         single: bool,
     },
     Rank {
@@ -191,18 +192,18 @@ enum Question<'a> {
     Range(Range),
 }
 
-/// The arguments of ZRANGE and its older forms.
+/// The arguments of ZRANGE and its older variants.
 struct Range {
     by: By,
     reverse: bool,
-    /// Of those that a range of scores admits.
+    /// LIMIT: offset and count within a range of scores.
     limit: Option<(i64, i64)>,
     with_scores: bool,
 }
 
 #[derive(Clone, Copy)]
 enum By {
-    /// From and to, both included; negative counts from the end.
+    /// First and last index, both inclusive; negative indexes count from the end.
     Index(i64, i64),
     Score(Bounds),
 }
@@ -356,7 +357,7 @@ impl Range {
                     }
                 }
                 let (offset, count) = self.limit.unwrap_or((0, -1));
-                // A negative offset admits nothing, a negative count everything.
+                // A negative offset selects no rows, a negative count all of them.
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
                 chosen.drain(..offset.min(chosen.len()));
                 chosen.truncate(usize::try_from(count).unwrap_or(usize::MAX));

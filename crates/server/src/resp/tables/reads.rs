@@ -1,4 +1,4 @@
-//! GET, MGET, EXISTS, STRLEN, GETRANGE, TYPE and MEMORY USAGE of rows. Those of stores' records are in `resp/reads`.
+//! GET, MGET, EXISTS, STRLEN, GETRANGE, TYPE and MEMORY USAGE of rows. `resp/reads` has those of stores' records.
 
 use larder_join::{Engine, Error};
 use larder_protocol::commands::Command;
@@ -13,16 +13,17 @@ use super::rows::get;
 use crate::tables::objects::{Kind, read_object, wrong_type};
 use crate::tables::{Refusal, Unanswered, complete};
 
-/// What was found at a key.
+/// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Row,
     Nothing,
-    /// A row that does not add up.
+    /// A computed row whose values cannot be summed.
     NoValue,
 }
 
-/// As [`get`], among other rows, and where the value is not asked for: a row that does not add up has none, and counts as absent.
+/// As [`get`], for reads of several rows and reads that ignore the value. A row whose values cannot be summed has no
+/// value and counts as absent.
 pub(super) fn get_among(
     engine: &mut Engine,
     row: &[u8],
@@ -40,9 +41,9 @@ pub(super) fn get_among(
     }
 }
 
-/// What Redis would keep an object as.
+/// Returns the encoding that Redis would use for an object.
 fn encoding(object: &[u8]) -> &'static str {
-    /// Hashes with more fields, or with longer ones, are hash tables.
+    /// Redis encodes hashes with more fields, or with longer names or values, as hash tables.
     const LISTPACK_FIELDS_MAX: usize = 128;
     const LISTPACK_BYTES_MAX: usize = 64;
     let Ok(ObjectView::Hash(hash)) = ObjectView::new(object) else {
@@ -58,7 +59,7 @@ fn encoding(object: &[u8]) -> &'static str {
     }
 }
 
-/// Answers what is asked about a key that has an object.
+/// Appends the reply to a query of a key that holds an object.
 fn answer_object(
     query: KeyQuery,
     key: &[u8],

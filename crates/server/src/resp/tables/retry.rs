@@ -1,5 +1,5 @@
-//! Commands that need what is not here yet: rows of other cores or of PostgreSQL, or more steps of a computation. They wait for it, and
-//! are executed again.
+//! Commands that need missing data: rows of other cores or of PostgreSQL, or further steps of a computation. They wait
+//! for it and are executed again.
 
 use larder_join::{Needs, ReadOutcome};
 use larder_protocol::commands::{Batch, Command};
@@ -17,33 +17,35 @@ use crate::catalog::Snapshot;
 use crate::tables::postgres::RangeLoad;
 use crate::tables::{Awaited, Refusal, Unanswered};
 
-/// How often a command is tried. What it needs is evicted while it waits for the rest only if memory is far too short.
+/// Maximum number of attempts. Data is evicted while the command waits for the rest only if far too little memory is
+/// available.
 const TRIES_MAX: u32 = 10_000;
-/// How often a command is deferred. What is computed for it is evicted before it is read only if memory is far too short, or its sources
-/// change faster than it is computed; then it is computed in one go.
+/// Maximum number of deferrals. A computed result is evicted before it is read only if far too little memory is
+/// available, or if its sources change faster than it is computed. After this many deferrals, it is computed in one
+/// step.
 const DEFERRALS_MAX: u32 = 16;
 
-/// A command that waits for what it needs, and is then executed again.
+/// A command that waits for missing data and is then executed again.
 pub(in crate::resp) struct Retry {
     blocker: Blocker,
     retried: Retried,
     tries: u32,
-    /// How many of the tries were deferred.
+    /// Number of attempts that were deferred.
     deferrals: u32,
 }
 
-/// What it waits for: other engines or this one, or PostgreSQL.
+/// The data that the command waits for.
 enum Blocker {
     Engines(Awaited),
     /// Rows of PostgreSQL.
     Postgres(RangeLoad),
 }
 
-/// What is executed again.
+/// The work to execute again.
 enum Retried {
-    /// The command; to its end (`whole`), or in several turns if it is long.
+    /// The command, in one step (`whole`) or in several turns if it is long.
     Command { whole: bool },
-    /// EXEC, whose transaction is the connection's.
+    /// EXEC, with the connection's transaction.
     Exec,
     /// The commands of another core's transaction.
     Transaction(Batch),
@@ -66,10 +68,10 @@ impl Retry {
         ))
     }
 
-    /// For a command that needs what is not here.
+    /// Creates the job for a command that needs missing data.
     ///
     /// # Errors
-    /// It does not wait for that.
+    /// The data cannot be waited for.
     pub(super) fn for_needs(
         state: &State,
         command: Command<'_>,
@@ -84,7 +86,7 @@ impl Retry {
             return Err(Unanswered::Needs(needs));
         }
         if command.spec.reads_every_key() {
-            // All that it needs is loaded together.
+            // Everything that the command needs is loaded together.
             tables.read(|engine, now| {
                 for key in command.keys() {
                     if let Ok(ReadOutcome::Needs(more)) =
@@ -102,12 +104,12 @@ impl Retry {
         Ok(Work::Retry(Retry::new(Blocker::Postgres(wanted), retried)))
     }
 
-    /// For EXEC on the connection's own core, which waits before it begins.
+    /// Creates the job for EXEC on the connection's core, which waits before it starts.
     pub(super) fn exec_awaiting(awaited: Awaited) -> Work {
         Work::Retry(Retry::new(Blocker::Engines(awaited), Retried::Exec))
     }
 
-    /// EXEC executes all at once, so what its reads miss is loaded before.
+    /// Loads the data that the reads of an EXEC need before it starts, because EXEC executes its commands in one step.
     pub(super) fn before_exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
         let transaction = state.transaction.take()?;
         let requests = transaction.requests().iter();
@@ -120,7 +122,7 @@ impl Retry {
         )))
     }
 
-    /// For the commands of another core's transaction, which wait before they begin.
+    /// Creates the job for the commands of another core's transaction, which wait before they start.
     pub(super) fn batch_awaiting(awaited: Awaited, batch: Batch) -> Work {
         Work::Retry(Retry::new(
             Blocker::Engines(awaited),
@@ -128,7 +130,7 @@ impl Retry {
         ))
     }
 
-    /// As [`Retry::batch_awaiting`], for what their reads miss.
+    /// As [`Retry::batch_awaiting`], for rows of PostgreSQL that their reads need.
     pub(super) fn batch_loading(wanted: RangeLoad, batch: Batch) -> Work {
         Work::Retry(Retry::new(
             Blocker::Postgres(wanted),
@@ -136,7 +138,7 @@ impl Retry {
         ))
     }
 
-    /// What it keeps of other commands.
+    /// Returns the memory held for further commands.
     pub fn memory_bytes(&self) -> usize {
         match &self.retried {
             Retried::Command { .. } | Retried::Exec => 0,
@@ -144,20 +146,20 @@ impl Retry {
         }
     }
 
-    /// Whether it waits for PostgreSQL, which may take long.
+    /// Returns whether the job waits for PostgreSQL, which may take long.
     pub fn is_load(&self) -> bool {
         matches!(self.blocker, Blocker::Postgres(_))
     }
 
-    /// Waits for what it needs. `ticket`: that of the pause in which it is executed.
+    /// Waits for the data. `ticket`: that of the pause in which the command is executed.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// The data is unavailable.
     pub async fn wait(&self, state: &mut State, ticket: Option<u64>) -> Result<(), Refusal> {
         let core = state.core.clone();
         let had = match &self.blocker {
             Blocker::Engines(awaited) => core.tables.wait_for(awaited, ticket).await,
-            // Nothing comes from PostgreSQL in a pause.
+            // Nothing is loaded from PostgreSQL during a pause.
             Blocker::Postgres(_) if ticket.is_some() => {
                 let message = "rows of PostgreSQL that the command reads went just before it began; send it again";
                 Err((Code::Source, message.to_owned()))
@@ -174,7 +176,7 @@ impl Retry {
         had
     }
 
-    /// Executes it again; what then is still to be done.
+    /// Executes the command again, and returns the remaining work.
     pub fn again(
         &mut self,
         state: &mut State,
@@ -189,7 +191,7 @@ impl Retry {
         let is_deferred = matches!(self.blocker, Blocker::Engines(Awaited::Steps { .. }));
         self.tries += 1;
         self.deferrals += u32::from(is_deferred);
-        // What was awaited is here by now. While it was loaded, more may have expired elsewhere.
+        // The awaited data is here now. During a load, more rows may have expired on other cores.
         let is_settled = !self.is_load();
         let mut next = match &mut self.retried {
             Retried::Command { whole } => {
@@ -225,7 +227,7 @@ impl Retry {
         next
     }
 
-    /// It was tried before, and then needed something else of the same kind.
+    /// Takes over the attempt counters of the previous wait, if it was of the same kind.
     fn follows(&mut self, before: &Retry) {
         match (&mut self.blocker, &before.blocker) {
             (Blocker::Postgres(wanted), Blocker::Postgres(before)) => wanted.follows(before),
@@ -237,11 +239,12 @@ impl Retry {
     }
 }
 
-/// Looks, in a cluster, whether the rows of a command that has waited are still of this core: slots may have moved meanwhile. Gives what is to be done
-/// instead of executing the command here.
+/// Checks in a cluster whether this core still owns the rows of a command that has waited, because slots may have
+/// moved. Returns other work if the command must not be executed here.
 ///
 /// # Errors
-/// The command is a part of one over several cores or nodes, and this core is not what it was asked as any more.
+/// The command is a part of one over several cores or nodes, and this core no longer has the ownership by which the
+/// parts were divided.
 fn placed_again(
     state: &State,
     snapshot: &Snapshot,
@@ -254,7 +257,7 @@ fn placed_again(
                 .tables
                 .ensure_owner_since(state.asked_at)
                 .map(|()| None),
-            // A key that another node owns by now is refused when it is executed.
+            // A key that another node owns by now is rejected during execution.
             false => Ok(None),
         };
     }
@@ -262,7 +265,8 @@ fn placed_again(
     Ok((!is_here).then(|| Work::SeveralCores(SeveralCores::of_nodes())))
 }
 
-/// What the reads of a transaction miss that can be loaded. They are tried for that alone.
+/// Returns the load of the missing rows for a transaction's reads, or `None` if nothing can be loaded. The reads are
+/// executed only to find these rows.
 pub(super) fn load_for_reads<'c>(
     state: &mut State,
     snapshot: &Snapshot,

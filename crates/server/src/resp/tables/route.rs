@@ -1,4 +1,4 @@
-//! Which core executes a request on tables: one of this node or of another, or several.
+//! Chooses the core that executes a request on tables: one of this node, one of another, or several.
 
 use std::sync::Arc;
 
@@ -13,27 +13,29 @@ use crate::catalog::Snapshot;
 use crate::cluster::View;
 use crate::tables::{Refusal, Tables};
 
-/// Places have numbers: those of this node's cores come first.
+/// The executor of a request. A core is identified by the number of its place; the cores of this node have the lowest
+/// numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::resp) enum To {
     Core(usize),
-    /// Several cores of this node, and that of the connection puts together what they answer.
+    /// Several cores of this node. The connection's core combines their replies.
     Several,
     /// Several nodes of the cluster.
     Nodes,
-    /// In a cluster: no node has the slot, or one of them; or this one does not know yet what is computed.
+    /// In a cluster: a slot has no owner, or this node does not know all joins yet.
     Nobody,
 }
 
-/// Where a request goes.
+/// The route of a request.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::resp) struct Route {
     pub to: To,
-    /// It reads what joins compute, perhaps from rows that an earlier request changes on another core.
+    /// The request reads outputs of joins, which may depend on rows that an earlier request changes on another core.
     pub reads_outputs: bool,
 }
 
-/// Where a request goes that is of tables and of no transaction that is being told. What will be refused is refused here.
+/// Returns the route of a request on tables that is not being queued by MULTI. A request that will be rejected is
+/// executed here.
 pub(in crate::resp) fn route(
     tables: &Tables,
     shard: &Shard,
@@ -66,7 +68,8 @@ pub(in crate::resp) fn route(
     Route { to, reads_outputs }
 }
 
-/// Whether a command is on rows that every core of every node may have: each core executes a part of it. Of a computed or mapped table one core has all rows.
+/// Returns whether a command concerns rows that every core of every node may have, so that each core executes a part of
+/// it. All rows of a computed or mapped table are available on one core.
 pub(in crate::resp) fn is_of_every_core(
     tables: &Tables,
     snapshot: &Snapshot,
@@ -82,16 +85,16 @@ pub(in crate::resp) fn is_of_every_core(
     }
 }
 
-/// Who owns what.
+/// The ownership by which a request is routed.
 struct Way<'a> {
     tables: &'a Tables,
     shard: &'a Shard,
-    /// In a cluster.
+    /// The cluster's view; `None` outside a cluster.
     view: Option<Arc<View>>,
 }
 
 impl Way<'_> {
-    /// The place that has the rows of a key, or computes them.
+    /// Returns the place that owns the row of a key, or computes it.
     fn owner(&self, key: &[u8], is_computed: bool) -> usize {
         let computing = self.view.as_ref().and_then(|view| view.computing.as_ref());
         match computing.filter(|_| is_computed) {
@@ -100,7 +103,7 @@ impl Way<'_> {
         }
     }
 
-    /// Of what all places have.
+    /// Returns the route of a command on data that every place has.
     fn all(&self) -> To {
         if !self.tables.is_in_cluster() {
             return To::Several;
@@ -122,7 +125,7 @@ impl Way<'_> {
 
     fn of_all(&self, command: Id) -> To {
         match command {
-            // The map has them.
+            // The map contains them.
             Id::JoinCreate
             | Id::JoinDrop
             | Id::FtAliasAdd
@@ -137,7 +140,7 @@ impl Way<'_> {
             }
             // Each node has its own.
             Id::JoinInfo | Id::Info => To::Several,
-            // Clients of Redis Cluster ask every node, and put the answers together.
+            // Clients of Redis Cluster send the command to every node and combine the replies.
             Id::DbSize | Id::Keys | Id::Scan if self.tables.handle().is_redirecting => To::Several,
             _ => self.all(),
         }
@@ -147,7 +150,7 @@ impl Way<'_> {
         let route = |to, reads_outputs| Route { to, reads_outputs };
         let tables = self.tables;
         let home = |key: &[u8]| {
-            // What spans columns of an output is computed on one core, always the same.
+            // A range over several groups of an output is always computed on the same core.
             let name = key.iter().position(|byte| matches!(byte, b'|' | b':'));
             let name = &key[..name.map_or(key.len(), |end| end + 1)];
             To::Core(self.owner(name, true))
@@ -156,7 +159,7 @@ impl Way<'_> {
         match self.shard.owner_of_range(lo, hi) {
             Owner::One(_) if reads_outputs => route(To::Core(self.owner(lo, true)), true),
             Owner::One(one) => route(To::Core(usize::from(one)), reads_outputs),
-            // Any core can have all rows of a mapped table.
+            // Any core can load all rows of a mapped table.
             Owner::All if reads_outputs || tables.is_mapped(lo) => route(home(lo), true),
             Owner::All => route(self.all(), false),
         }
@@ -176,7 +179,7 @@ impl Way<'_> {
         Route { to, reads_outputs }
     }
 
-    /// Of keys that several places have.
+    /// Returns the route of keys that several places own.
     fn of_several(&self, first: usize, mut others: impl Iterator<Item = usize> + Clone) -> To {
         let Some(view) = &self.view else {
             return To::Several;
@@ -189,19 +192,20 @@ impl Way<'_> {
         match others.all(|other| node(other) == home) {
             false => To::Nodes,
             true if first < self.tables.handle().cores() => To::Several,
-            // Its cores do it together.
+            // The cores of that node execute it together.
             true => To::Core(first),
         }
     }
 }
 
-/// How it is answered that slots have not come to their new owner, or the map's joins to this node, for as long as they are waited for.
+/// Returns the error for slots that have not reached their new owner in time, or joins of the map that this node does
+/// not have yet.
 pub(in crate::resp) fn still_moving() -> Refusal {
     let message = "slots are on their way to another node, or joins to this one, which takes long; send it again";
     (Code::TryAgain, message.to_owned())
 }
 
-/// How it is answered that no node has a slot.
+/// Returns the error for a slot without a node that serves it.
 pub(in crate::resp) fn not_served(core: &Core) -> Refusal {
     let why = match &core.shared.membership {
         Some(membership) => membership.refusal(),
@@ -214,7 +218,7 @@ pub(in crate::resp) fn not_served(core: &Core) -> Refusal {
     (Code::ClusterDown, message)
 }
 
-/// How it is refused to be told by this node of rows that another has.
+/// Returns the error for a WATCH or SUBSCRIBE of rows that another node owns.
 pub(in crate::resp) fn of_other_node(tables: &Tables, place: usize, what: &str) -> Refusal {
     let owner = tables
         .place(place as u16)
@@ -228,7 +232,7 @@ pub(in crate::resp) fn of_other_node(tables: &Tables, place: usize, what: &str) 
     (Code::CrossSlot, message)
 }
 
-/// How a request is refused that would change several nodes as one.
+/// Returns the error for a request that would change several nodes atomically.
 pub(in crate::resp) fn of_several_nodes(command: &str) -> Refusal {
     let message = format!(
         "{command} is done by one node, and these keys are of several: give them one hash tag, as in post|{{bob}}|17, or send a request for each"

@@ -1,4 +1,4 @@
-//! EVAL and EVALSHA of the known scripts: each in one step, on the core that has its key.
+//! EVAL and EVALSHA of the known scripts. Each is executed atomically on the core that owns its key.
 
 use larder_join::Engine;
 use larder_protocol::resp::Request;
@@ -12,7 +12,7 @@ use super::rows::{get, is_there, put_text, write};
 use crate::tables::objects::{has_object, wrong_type};
 use crate::tables::{Refusal, Unanswered, refusal};
 
-/// What a script returns.
+/// The return value of a script.
 enum Returned {
     Integer(i64),
     /// `false` in Lua.
@@ -20,7 +20,7 @@ enum Returned {
     Pair(i64, i64),
 }
 
-/// What a script returns, and what the outputs wait for.
+/// The return value of a script, and what the write must wait for.
 type Done = Result<(Returned, Option<u64>), Unanswered>;
 
 pub(super) fn eval(
@@ -60,7 +60,7 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the lock has the caller's token.
+    /// Returns whether the lock has the caller's token.
     fn is_held(&self, engine: &mut Engine, now: u64) -> Result<bool, Unanswered> {
         self.refuse_object(engine, now)?;
         let mut is_held = false;
@@ -82,7 +82,7 @@ impl Call<'_> {
         let is_held = self.is_held(engine, now)?;
         let expires_at = engine.expires_at(&text_row(self.key), now);
         let Some(expires_at) = expires_at.filter(|_| is_held) else {
-            // A lock without a timeout cannot be extended.
+            // A lock without a TTL cannot be extended.
             return Ok((Returned::Integer(0), None));
         };
         let mut ttl = number(self.args[1])?;
@@ -102,11 +102,12 @@ impl Call<'_> {
         Ok((Returned::Integer(1), waits_for))
     }
 
-    /// Counts the consumed points in the window that the first of them begins; returns both that count and the rest of the window in milliseconds.
+    /// Counts consumed points in a time window that starts with the first of them. Returns the count and the remaining
+    /// time of the window in milliseconds.
     fn rate_limit(&self, engine: &mut Engine, now: u64) -> Done {
         let row = &*text_row(self.key);
         let seconds = number(self.args[1])?;
-        // What Redis would refuse in a step after the first one is refused before it.
+        // Errors that Redis would report after the first step are reported before it.
         let window = positive((seconds, 1000, true), "set")?;
         number(self.args[0])?;
         let mut waits_for = None;
@@ -143,7 +144,7 @@ impl Call<'_> {
         Ok((sum, written.waits_for))
     }
 
-    /// EXPIRE or PEXPIRE of the text: a time that has passed removes it.
+    /// Executes EXPIRE or PEXPIRE on the text. A time in the past removes it.
     fn expire(
         &self,
         engine: &mut Engine,

@@ -1,5 +1,5 @@
-//! What a transaction reads of stores: it is read before the rest is executed, since it may wait for the disk, and nothing
-//! that the rest does changes it. All of it is of one snapshot of the catalog.
+//! The reads of stores in a transaction. They are executed before the rest of it, because they may wait for the disk
+//! and the rest cannot change their results. All of them use one snapshot of the catalog.
 
 use std::io;
 use std::rc::Rc;
@@ -22,13 +22,13 @@ pub(in crate::resp) struct StoresJob {
     snapshot: Arc<Snapshot>,
 }
 
-/// Whether a command reads a store, or several, perhaps beside rows of tables.
+/// Returns whether a command reads stores, possibly together with rows of tables.
 fn reads_stores(snapshot: &Snapshot, command: Command<'_>) -> bool {
     About::of(snapshot, command).has_records()
 }
 
 impl StoresJob {
-    /// If the connection's transaction has reads of stores that were not made yet.
+    /// Returns the job if the connection's transaction contains reads of stores that have not been executed.
     pub fn before_exec(state: &State, snapshot: &Snapshot) -> Option<StoresJob> {
         let transaction = state.transaction.as_ref()?;
         transaction.refuse().ok()?;
@@ -40,7 +40,7 @@ impl StoresJob {
         })
     }
 
-    /// Makes the reads, and says how EXEC goes on.
+    /// Executes the reads, and continues EXEC.
     pub async fn run(&self, state: &mut State) -> Option<Work> {
         let mut transaction = state.transaction.take()?;
         let (limits, mut kept) = (state.core.clients.limits, 0);
@@ -73,14 +73,14 @@ impl StoresJob {
         dispatch::begin(state, &self.snapshot, exec.command(), About::Rows)
     }
 
-    /// If a read is of stores and of tables.
+    /// Splits a read of both stores and tables.
     fn split(&self, command: &OwnedCommand) -> Option<Split> {
         let command = command.command();
         (About::of(&self.snapshot, command) == About::Both)
             .then(|| Split::of(&self.snapshot, command))
     }
 
-    /// The reply to one read; nothing if it is not of a store.
+    /// Returns the reply of one read; `None` if it does not read a store.
     async fn read(&self, state: &State, command: Command<'_>) -> Option<Vec<u8>> {
         if About::of(&self.snapshot, command).has_rows() {
             return None;
@@ -110,7 +110,7 @@ impl StoresJob {
             _ => Ok(()),
         };
         if done.is_err() {
-            // Else the server is stopping.
+            // Otherwise, the server is stopping.
             let limits = state.core.clients.limits;
             return kept.is_too_long().then(|| limits.too_long_reply());
         }
@@ -119,7 +119,7 @@ impl StoresJob {
     }
 }
 
-/// A reply that stays in memory, as long as one client may have it.
+/// A reply that stays in memory, up to the limit of one client.
 struct Kept {
     state: State,
     reply: Vec<u8>,

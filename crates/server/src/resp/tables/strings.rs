@@ -1,4 +1,5 @@
-//! Commands that make a row's new value of what it was: APPEND, SETRANGE, INCRBYFLOAT, GETSET, GETDEL, GETEX; and SETEX.
+//! Commands that compute a row's new value from the current one: APPEND, SETRANGE, INCRBYFLOAT, GETSET, GETDEL, GETEX.
+//! Also SETEX.
 
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
@@ -13,15 +14,15 @@ use crate::clients::Limits;
 use crate::tables::objects::{has_object, put_until, wrong_type};
 use crate::tables::{Refusal, Unanswered, refusal};
 
-/// What becomes of a row.
+/// A change of a row.
 enum Change {
     Stays,
     Goes,
-    /// When it goes is as it was.
+    /// A new value that keeps the TTL.
     Value(Vec<u8>),
-    /// As one that is new.
+    /// A new value and its expiry time.
     New(Vec<u8>, Option<u64>),
-    /// The value is as it was.
+    /// A new expiry time for the current value.
     Until(Option<u64>),
 }
 
@@ -72,7 +73,7 @@ pub(super) fn get_del(state: &mut State, request: Request<'_>) -> Result<(), Una
     Ok(())
 }
 
-/// SETEX and PSETEX, by the option of SET that says the same.
+/// Executes SETEX and PSETEX, with the equivalent option of SET.
 pub(super) fn set_ex(
     state: &mut State,
     request: Request<'_>,
@@ -89,7 +90,7 @@ pub(super) fn set_ex(
     Ok(())
 }
 
-/// The key of a write that answers what its row was.
+/// Returns the key of a write that returns the previous value.
 pub(super) fn key_of_answer(command: Command<'_>) -> Option<&[u8]> {
     let answers = match command.id() {
         Id::GetSet | Id::GetDel | Id::GetEx => true,
@@ -102,11 +103,11 @@ pub(super) fn key_of_answer(command: Command<'_>) -> Option<&[u8]> {
     answers.then(|| command.arg(1))
 }
 
-/// How long the value may be that a write answers.
+/// The length limit of a value that a write returns.
 pub(super) struct Bound {
     limits: Limits,
     answered: usize,
-    /// One of several commands that are executed as one: then all are, and this one's answer says that it is too long.
+    /// In a transaction, all commands are executed, and an error replaces a reply that is too long.
     in_transaction: bool,
 }
 
@@ -119,7 +120,7 @@ impl Bound {
         }
     }
 
-    /// Before anything is changed.
+    /// Rejects a reply that is too long, before anything is changed.
     pub fn refuse_long(&self, value: Option<&[u8]>) -> Result<(), Refusal> {
         let bytes = value.map_or(0, <[u8]>::len);
         match self.in_transaction || self.limits.admits(self.answered, bytes) {
@@ -128,7 +129,7 @@ impl Bound {
         }
     }
 
-    /// The change of a row that is answered as it was; none if it is too long.
+    /// Returns the change together with the previous value, or no change if that value is too long to return.
     fn unless_long(&self, before: Option<Vec<u8>>, change: Change) -> (Before, Change) {
         match self.refuse_long(before.as_deref()) {
             Ok(()) => (Ok(before), change),
@@ -137,10 +138,10 @@ impl Bound {
     }
 }
 
-/// What a row was, or why that is not answered.
+/// The previous value of a row, or the error to return instead.
 type Before = Result<Option<Vec<u8>>, Refusal>;
 
-/// Answers what a row was that `command` has changed.
+/// Appends the previous value of a row that `command` has changed.
 pub(super) fn answer(state: &mut State, command: &str, value: Option<Vec<u8>>) {
     let limits = state.core.clients.limits;
     match value {
@@ -152,7 +153,7 @@ pub(super) fn answer(state: &mut State, command: &str, value: Option<Vec<u8>>) {
     }
 }
 
-/// Makes the change that `decide` wants, given the row's value and the time; all in one step.
+/// Applies the change that `decide` computes from the row's value and the time, atomically.
 fn change<T>(
     state: &mut State,
     key: &[u8],
@@ -160,7 +161,7 @@ fn change<T>(
 ) -> Result<T, Unanswered> {
     let row = &*text_row(key);
     write(state, |engine, now| {
-        // A computed row is refused before it is computed.
+        // A computed row is rejected before it is computed.
         engine.refuse_computed_row(row).map_err(refusal)?;
         if has_object(engine, key, now) {
             return Err(wrong_type().into());
@@ -188,7 +189,7 @@ fn change<T>(
     })
 }
 
-/// What can be sent in one argument can be a value, and no more.
+/// Rejects a value that is longer than one argument may be.
 fn fits(len: usize, (max, setting): (usize, &str)) -> Result<(), Refusal> {
     if len <= max {
         return Ok(());

@@ -1,7 +1,7 @@
 //! MULTI, EXEC and DISCARD.
-//!
-//! The commands wait as they were understood. EXEC executes them one after another with no other client's in
-//! between, and hands their changes to the journal as one batch, unless what was watched has changed (see `watch`). What it reads of stores is read before (see `stores`).
+//! Commands are queued in decoded form. EXEC executes them in order, without commands of other clients in between, and
+//! passes their changes to the journal as one batch. It is a no-op if a watched key has changed (see `watch`). Its
+//! reads of stores are executed first (see `stores`).
 
 use larder_protocol::commands::{Batch, Command, Id, InMulti, OwnedCommand};
 use larder_protocol::errors::Code;
@@ -22,28 +22,29 @@ use crate::catalog::Snapshot;
 use crate::clients::Limits;
 use crate::tables::{Awaited, Refusal};
 
-/// Commands since MULTI.
+/// The commands since MULTI.
 #[derive(Default)]
 pub(in crate::resp) struct Transaction {
     requests: Vec<Queued>,
-    /// Of all requests.
+    /// Memory of all requests.
     bytes: usize,
     refused: bool,
-    /// It had so much that it was given up.
+    /// The transaction was discarded because it exceeded the memory limit.
     is_too_large: bool,
 }
 
-/// A command that waits for EXEC.
+/// A queued command.
 pub(in crate::resp) struct Queued {
     pub command: OwnedCommand,
-    /// Of a read of a store, once it was made.
+    /// The reply of a read of a store, once it was executed.
     pub answer: Option<Vec<u8>>,
-    /// Of a read of stores and tables, once that of the stores was made: `command` asks for the rows alone then.
+    /// For a read of stores and tables, the stores' part and its reply, once it was read. `command` then reads only the
+    /// rows.
     pub stores: Option<Box<(Split, Vec<u8>)>>,
 }
 
 impl Queued {
-    /// The whole reply, of that to `command`.
+    /// Completes the reply of `command` with that of the stores.
     pub fn with_stores(&self, reply: Vec<u8>) -> Vec<u8> {
         match &self.stores {
             None => reply,
@@ -56,7 +57,7 @@ impl Queued {
     }
 }
 
-/// Has a command wait for EXEC, or refuses it and the transaction with it.
+/// Queues a command, or rejects it and with it the transaction.
 pub(in crate::resp) fn queue(
     state: &mut State,
     snapshot: &Snapshot,
@@ -86,7 +87,7 @@ pub(in crate::resp) fn queue(
     });
     if let Err(refusal) = refused {
         transaction.refused = true;
-        // Nothing of it will be executed.
+        // Nothing of the transaction will be executed.
         (transaction.requests, transaction.bytes) = (Vec::new(), 0);
         return state.refuse(refusal);
     }
@@ -102,14 +103,14 @@ pub(in crate::resp) fn queue(
     state.encoder().simple("QUEUED");
 }
 
-/// A request since MULTI that is no command makes EXEC refuse.
+/// Makes EXEC fail after an invalid request in the transaction.
 pub(in crate::resp) fn mark_refused(state: &mut State) {
     if let Some(transaction) = &mut state.transaction {
         transaction.refused = true;
     }
 }
 
-/// MULTI: what follows waits for EXEC.
+/// Executes MULTI: the commands that follow are queued.
 pub(super) fn begin(state: &mut State) -> Result<(), Refusal> {
     if state.transaction.is_some() {
         let message = "MULTI calls can not be nested".to_owned();
@@ -120,7 +121,7 @@ pub(super) fn begin(state: &mut State) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// DISCARD: forgets what was queued.
+/// Executes DISCARD: drops the queued commands.
 pub(super) fn discard(state: &mut State) -> Result<(), Refusal> {
     take(state, "DISCARD")?;
     state.watching = None;
@@ -135,7 +136,7 @@ fn take(state: &mut State, command: &str) -> Result<Box<Transaction>, Refusal> {
     })
 }
 
-/// EXEC: executes what was queued, when all is here that its reads need.
+/// Executes EXEC, once all data that its reads need is here.
 pub(super) fn exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
     if state.transaction.is_some()
         && let Some(awaited) = state.tables().expired_elsewhere()
@@ -145,7 +146,7 @@ pub(super) fn exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
     exec_settled(state, snapshot)
 }
 
-/// As [`exec`], when no output shows rows that have expired on another core.
+/// As [`exec`], once no output contains rows that have expired on another core.
 pub(super) fn exec_settled(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
     let queued = state.transaction.as_ref();
     let requests = queued.map_or(&[][..], |queued| queued.requests());
@@ -170,7 +171,7 @@ pub(super) fn exec_settled(state: &mut State, snapshot: &Snapshot) -> Option<Wor
 
 fn exec_queued(state: &mut State, snapshot: &Snapshot) -> Result<Option<Work>, Refusal> {
     if has_searches(state) {
-        // They take several turns, in a pause.
+        // Searches take several turns, during a pause.
         let several = SeveralCores::of(state, Id::Exec);
         return Ok(Some(Work::SeveralCores(several)));
     }
@@ -188,14 +189,14 @@ fn exec_queued(state: &mut State, snapshot: &Snapshot) -> Result<Option<Work>, R
     Ok(pressed.then_some(Work::Room))
 }
 
-/// Whether searches, or other commands on spaces, were queued.
+/// Returns whether commands on spaces, such as searches, were queued.
 fn has_searches(state: &State) -> bool {
     let queued = state.transaction.as_ref();
     let mut requests = queued.map_or(&[][..], |queued| queued.requests()).iter();
     requests.any(|queued| spaces::is_of_spaces(queued.command.command()))
 }
 
-/// Refuses a transaction, of which nothing was executed, whose writes would answer more than one client may have.
+/// Rejects a transaction, before any of it is executed, if the replies of its writes would exceed the client's limit.
 fn refuse_long<'q>(
     state: &State,
     commands: impl Iterator<Item = Command<'q>>,
@@ -204,7 +205,7 @@ fn refuse_long<'q>(
     let mut bytes = 0;
     for key in commands.filter_map(key_of_answer) {
         if !tables.is_computed(key) && !tables.is_mapped(key) {
-            // What else is wrong with it, its own answer says.
+            // Other errors appear in the command's own reply.
             let mut count = |value: &[u8]| bytes += value.len();
             let _ = tables.read(|engine, now| engine.get(&text_row(key), now, &mut count));
         }
@@ -215,7 +216,7 @@ fn refuse_long<'q>(
     }
 }
 
-/// What a transaction waits for if an own slot that it touches is to be another's.
+/// Returns what a transaction must wait for if it needs a slot that is moving from this node to another.
 fn awaits_slots<'q>(
     state: &State,
     snapshot: &Snapshot,
@@ -231,7 +232,7 @@ fn awaits_slots<'q>(
     is_any.then_some(Awaited::Replicas { progress })
 }
 
-/// Refuses a transaction, of which nothing was executed, if one of its commands may not be executed here.
+/// Rejects a transaction, before any of it is executed, if one of its commands may not be executed here.
 fn admit_all<'q>(
     state: &mut State,
     snapshot: &Snapshot,
@@ -249,7 +250,7 @@ fn admit_all<'q>(
     })
 }
 
-/// Executes commands with no other in between, and logs their changes as one.
+/// Executes commands without others in between, and logs their changes as one batch.
 fn run_together<'q>(
     state: &mut State,
     snapshot: &Snapshot,
@@ -278,7 +279,8 @@ fn run_together<'q>(
     }
 }
 
-/// Executes commands as a transaction of another core's connection; what is to be done before, if its reads miss rows.
+/// Executes commands as a transaction of another core's connection. Returns the work to do first if the reads need
+/// missing rows.
 pub(in crate::resp) fn execute_together(
     state: &mut State,
     snapshot: &Snapshot,
@@ -290,7 +292,7 @@ pub(in crate::resp) fn execute_together(
     execute_settled(state, snapshot, batch)
 }
 
-/// As [`execute_together`], when what had expired is settled.
+/// As [`execute_together`], after the expired rows have been removed from the outputs.
 pub(super) fn execute_settled(
     state: &mut State,
     snapshot: &Snapshot,
@@ -307,12 +309,12 @@ pub(super) fn execute_settled(
 }
 
 impl Transaction {
-    /// What it keeps.
+    /// Returns the memory of the queued commands.
     pub fn memory_bytes(&self) -> usize {
         self.bytes + self.requests.capacity() * size_of::<Queued>()
     }
 
-    /// Forgets all of it, since it keeps too much: what is still sent for it is refused.
+    /// Discards a transaction that exceeds the memory limit. Further commands of it are rejected.
     pub fn give_up(&mut self) {
         *self = Transaction {
             refused: true,
@@ -322,7 +324,7 @@ impl Transaction {
     }
 
     /// # Errors
-    /// Another request cannot wait.
+    /// No further request can be queued.
     fn refuse_more(
         &self,
         command: Command<'_>,
@@ -357,7 +359,7 @@ impl Transaction {
     }
 
     /// # Errors
-    /// One of its requests was refused.
+    /// One of its requests was rejected.
     pub fn refuse(&self) -> Result<(), Refusal> {
         if !self.refused {
             return Ok(());
@@ -374,7 +376,7 @@ impl Transaction {
         &mut self.requests
     }
 
-    /// Commands that were queued elsewhere.
+    /// Creates a transaction of commands that another core has queued.
     pub fn of(batch: &Batch) -> Transaction {
         let queued = |command: Command<'_>| Queued {
             command: command.owned(),
@@ -388,14 +390,14 @@ impl Transaction {
         }
     }
 
-    /// All commands, one after another.
+    /// Returns all commands in order.
     pub fn batch(&self) -> Batch {
         let requests = self.requests.iter();
         requests.map(|queued| queued.command.command()).collect()
     }
 }
 
-/// Executes one command; `queued` has what is known of its answer, if it waited here.
+/// Executes one command. `queued` has replies that were computed in advance, if it was queued here.
 fn one(state: &mut State, snapshot: &Snapshot, command: Command<'_>, queued: Option<&Queued>) {
     if let Some(answer) = queued.and_then(|queued| queued.answer.as_ref()) {
         return match state.bound_answer() {
@@ -417,18 +419,18 @@ fn one(state: &mut State, snapshot: &Snapshot, command: Command<'_>, queued: Opt
         return state.refuse(why.refusal());
     }
     if let Some(queued) = queued.filter(|queued| queued.stores.is_some()) {
-        // A read of rows, whose reply is in one piece.
+        // The command reads rows, so its reply is in one piece.
         let reply = state.output.tail.split_off(begin);
         let tail = &mut state.output.tail;
         tail.extend_from_slice(&queued.with_stores(reply));
     }
 }
 
-/// Answers what is of no table, in a transaction.
+/// Executes a command of a transaction that concerns no table.
 pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_>) {
     let mark = state.output.mark();
     if dispatch::answer(state, snapshot, command).is_some() {
-        // A store came since the transaction's reads of stores were made.
+        // A store was created after the transaction's reads of stores were executed.
         state.output.rewind(mark);
         let message = "a store that the command reads came just before EXEC; send it again";
         state.error(Code::Conflict, message);

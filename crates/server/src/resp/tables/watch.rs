@@ -1,9 +1,9 @@
-//! WATCH: EXEC does nothing if something that was watched has changed.
+//! WATCH: makes EXEC a no-op if a watched key has changed.
 //!
-//! | watched | has changed when |
+//! | watched | has changed if |
 //! |---|---|
-//! | a row of a table | it was written, or came, or went, though it may be as it was (`tables::watched`) |
-//! | a row that a join computes, or that lives in PostgreSQL | it has another value at EXEC |
+//! | a row of a table | it was written, created or removed, even if its value is the same (`tables::watched`) |
+//! | a row that a join computes, or that PostgreSQL holds | its value at EXEC is different |
 //! | a key of a store | another version of the store is live |
 
 use std::sync::atomic::Ordering;
@@ -20,21 +20,21 @@ use crate::catalog::{Lookup, Snapshot};
 use crate::tables::postgres::Postgres;
 use crate::tables::{Mark, Refusal, Tables, stopping};
 
-/// What a connection watches.
+/// The keys that a connection watches.
 #[derive(Default, Clone)]
 pub(in crate::resp) struct Watching {
     mark: Mark,
-    /// Keys of base rows, which leave the mark.
+    /// Keys of base rows. Their changes set the mark.
     rows: Vec<Vec<u8>>,
-    /// Others of tables, with their values.
+    /// Other keys of tables, with their values.
     values: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Names of stores, with the numbers of their live versions.
     stores: Vec<(Vec<u8>, u64)>,
-    /// What all of it takes, here and on the cores that were told.
+    /// Memory of all entries, here and on the cores that watch the rows.
     bytes: usize,
 }
 
-/// What a key that is watched takes beside its bytes, here and on its core.
+/// Memory of a watched key besides its bytes, here and on its core.
 const WATCHED_BYTES: usize = 96;
 
 fn live_version(snapshot: &Snapshot, store: &[u8]) -> u64 {
@@ -45,7 +45,7 @@ fn live_version(snapshot: &Snapshot, store: &[u8]) -> u64 {
 }
 
 impl Watching {
-    /// The part of it that a core has.
+    /// Returns the part that concerns one core.
     pub fn part(&self, is_its: impl Fn(&[u8]) -> bool) -> Watching {
         let (rows, values) = (self.rows.iter(), self.values.iter());
         Watching {
@@ -75,7 +75,8 @@ impl Watching {
         self
     }
 
-    /// Whether a row may have changed on another node, because this one does not have it, or did not for a while.
+    /// Returns whether a row may have changed on another node, because this node does not own it or temporarily did not
+    /// own it.
     pub fn has_moved(&self, tables: &Tables) -> bool {
         let handle = tables.handle();
         let values = self.values.iter().map(|(key, _)| key);
@@ -83,13 +84,14 @@ impl Watching {
         self.mark.load(Ordering::Acquire) || keys.any(|key| handle.owner_of(key) >= handle.cores())
     }
 
-    /// Whether stores are as they were.
+    /// Returns whether the live versions of the stores are unchanged.
     pub fn stores_are_unchanged(&self, snapshot: &Snapshot) -> bool {
         let holds = |(store, version): &(Vec<u8>, u64)| live_version(snapshot, store) == *version;
         self.stores.iter().all(holds)
     }
 
-    /// Whether all is as it was, where one core has all tables. What cannot be read at once counts as changed.
+    /// Returns whether all keys are unchanged, on a server with one core. A key that cannot be read immediately counts
+    /// as changed.
     pub fn is_unchanged(&self, tables: &Tables, snapshot: &Snapshot) -> bool {
         tables.expire_due(&self.rows);
         let values = tables.read(|engine, now| {
@@ -103,7 +105,7 @@ impl Watching {
         values && self.stores_are_unchanged(snapshot) && !self.mark.load(Ordering::Acquire)
     }
 
-    /// As [`Watching::holds`], for the part of one core, which is paused with the ticket.
+    /// As [`Watching::is_unchanged`], for the part of one core, which is paused with the ticket.
     pub async fn part_is_unchanged(
         &self,
         tables: &Tables,
@@ -135,7 +137,7 @@ async fn value(
     tables.read_waiting(ticket, postgres, read).await
 }
 
-/// A WATCH that is under way: the cores are told.
+/// A WATCH in progress, which registers the keys on their cores.
 pub(in crate::resp) struct WatchJob {
     keys: Vec<Vec<u8>>,
     stores: Vec<(Vec<u8>, u64)>,
@@ -171,7 +173,7 @@ impl WatchJob {
     }
 
     async fn watch(&mut self, state: &mut State) -> Result<(), Refusal> {
-        // What was watched before stays watched where this fails.
+        // If this fails, the previously watched keys stay watched.
         let mut watching = state.watching.clone().unwrap_or_default();
         watching.stores.append(&mut self.stores);
         let handle = state.core.shared.tables.clone();
@@ -194,7 +196,7 @@ impl WatchJob {
                         let value = value(&tables, postgres, &key, None).await?;
                         values.push((key, value));
                     } else {
-                        // What has expired already goes before it is watched.
+                        // Expired rows are removed first, so that their removal does not count as a change.
                         tables.expire_due(std::slice::from_ref(&key));
                         tables.watch(&key, &mark);
                         rows.push(key);
@@ -212,13 +214,13 @@ impl WatchJob {
     }
 }
 
-/// UNWATCH.
+/// Executes UNWATCH.
 pub(super) fn forget(state: &mut State) {
     state.watching = None;
     state.encoder().ok();
 }
 
-/// Whether EXEC is to do nothing, where one core has all tables.
+/// Returns whether EXEC must be a no-op, on a server with one core.
 pub(super) fn has_changed(state: &mut State, snapshot: &Snapshot) -> bool {
     let watching = state.watching.take();
     watching.is_some_and(|watching| !watching.is_unchanged(&state.core.tables, snapshot))

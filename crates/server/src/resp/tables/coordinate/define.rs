@@ -1,6 +1,7 @@
-//! Joins are declared and dropped on every core: on all of them, or on none.
+//! Declares and drops joins on every core, atomically.
 //!
-//! In a cluster the map has the definitions: who declares one asks the controller, and every node does what the map says.
+//! In a cluster, the map contains the definitions: a declaration is sent to the controller, and every node follows the
+//! map.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,9 +18,9 @@ use crate::Shared;
 use crate::tables::{Gate, Paused, Refusal, Tables, stopping};
 
 impl Coordinator {
-    /// Declares a join on every core, or drops it.
+    /// Declares or drops a join on every core.
     pub(super) async fn define(&mut self, change: JoinChange) -> Result<Vec<u8>, Refusal> {
-        // In a transaction the cores are paused already, and nothing can be prepared.
+        // In a transaction, the cores are already paused, so nothing can be prepared.
         if self.ticket.is_none() {
             prepare(&self.core.tables, &change).await?;
         }
@@ -31,10 +32,10 @@ impl Coordinator {
     }
 }
 
-/// Has every core forget what was computed from the output of a join that is to be dropped or replaced.
+/// Makes every core drop what it computed from the output of a join that is about to be dropped or replaced.
 ///
 /// # Errors
-/// The change will be refused.
+/// The change would be rejected.
 async fn prepare(tables: &Tables, change: &JoinChange) -> Result<(), Refusal> {
     if !matches!(change.check(tables)?, Effect::Removes(_)) {
         return Ok(());
@@ -47,13 +48,14 @@ async fn prepare(tables: &Tables, change: &JoinChange) -> Result<(), Refusal> {
         })
     };
     for done in (0..handle.cores()).map(begin).collect::<Vec<_>>() {
-        // A core that is gone is noticed when the change is made.
+        // A core that has stopped is detected when the change is made.
         let _ = done.await;
     }
     Ok(())
 }
 
-/// Makes a change on all cores, which are paused with the ticket: on all or on none, so each core checks it before one makes it.
+/// Makes a change atomically on all cores, which are paused with the ticket: all cores check the change before the
+/// first makes it.
 async fn define(
     tables: &Rc<Tables>,
     ticket: Option<u64>,
@@ -77,7 +79,7 @@ async fn define(
     Ok(())
 }
 
-/// Declares a join, or drops it, for HTTP: on one core or on all.
+/// Declares or drops a join for HTTP, on one core or on all.
 ///
 /// # Errors
 /// As for JOIN.CREATE and JOIN.DROP.
@@ -91,7 +93,7 @@ pub(crate) async fn define_everywhere(
         return change.make(&tables, gate);
     }
     if !tables.is_in_cluster() {
-        // What the map has is not journaled here, and is declared before this node has any rows.
+        // Definitions of the map are not journaled here, and are declared before this node has any rows.
         tables.ensure_writes_taken()?;
     }
     let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
@@ -100,15 +102,15 @@ pub(crate) async fn define_everywhere(
     defined
 }
 
-/// How long the own node is waited for that a definition is in the map.
+/// Maximum time to wait until this node has the new definition from the map.
 const KNOWN_MAX: Duration = Duration::from_secs(10);
-/// A definition that could not be taken from the map is tried again.
+/// Retry interval for a definition that could not be applied.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Declares a join in the cluster, or drops it; returns when this node has done so.
+/// Declares or drops a join in the cluster, and returns once this node has done so.
 ///
 /// # Errors
-/// It is wrong, there is one of that name or none, or the controller does not answer.
+/// The definition is invalid, the join already exists or does not exist, or the controller does not reply.
 pub(crate) async fn define_in_cluster(
     shared: &Shared,
     tables: &Rc<Tables>,
@@ -125,7 +127,7 @@ pub(crate) async fn define_in_cluster(
             ..
         }
     );
-    // This node may follow an older map, so the controller decides whether the same definition is still there.
+    // This node's map may be outdated, so the controller decides whether the same definition still exists.
     if effect == Effect::Nothing && keeps {
         return Ok(());
     }
@@ -173,9 +175,9 @@ pub(crate) async fn define_in_cluster(
     Ok(())
 }
 
-/// Has all cores declare and drop what the map says, for ever: one core does it for all.
+/// Applies the map's definitions to all cores. Runs on one core, and never returns.
 pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
-    // What this node has declared, by the map's numbers.
+    // The map's numbers of the definitions that this node has declared.
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     loop {
         let Some(view) = tables.view() else {
@@ -221,7 +223,7 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
             let mut gate = Gate::default();
             let mut defined = define_everywhere(tables.clone(), &mut gate, &change).await;
             if defined.is_err() && drop_here(&tables, name.clone()).await.is_ok() {
-                // Other joins of the map, which are to change as well, stand against a replacement.
+                // Another join of the map, which is also about to change, may conflict with a replacement.
                 known.remove(name);
                 defined = define_everywhere(tables.clone(), &mut gate, &change).await;
             }
@@ -242,7 +244,7 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
                 }
             }
             Some((_, why)) => {
-                // Before this node takes part it cannot, and nothing is wrong.
+                // Before this node takes part, the failure is expected.
                 match tables.view().is_some_and(|view| view.is_up()) {
                     true => tracing::warn!(
                         why,
@@ -256,7 +258,7 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
     }
 }
 
-/// Drops a join that the map does not have, whatever reads its output here.
+/// Drops a join that the map does not contain, even if other joins read its output here.
 async fn drop_here(tables: &Rc<Tables>, name: String) -> Result<(), Refusal> {
     let if_read = IfRead::Ignore;
     let change = JoinChange::Drop { name, if_read };

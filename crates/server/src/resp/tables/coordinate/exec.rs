@@ -1,4 +1,4 @@
-//! EXEC where there are several cores.
+//! EXEC on a server with several cores.
 //!
 //! ```text
 //!  all is of one core ───────────────► one message, no pause
@@ -25,7 +25,7 @@ use super::{Coordinator, all_replies, gone};
 use crate::clients::as_reply;
 use crate::tables::{Execution, Refusal, Tables, stopping};
 
-/// Reads of a transaction that wait for PostgreSQL's rows at the same time.
+/// Maximum number of a transaction's reads that wait concurrently for rows of PostgreSQL.
 const READ_AHEAD_MAX: usize = 64;
 
 impl Coordinator {
@@ -72,7 +72,7 @@ impl Coordinator {
         done
     }
 
-    /// Executes a transaction unless something has changed that its connection watches.
+    /// Executes a transaction unless a key that its connection watches has changed.
     async fn watched(
         &mut self,
         transaction: &Transaction,
@@ -92,7 +92,7 @@ impl Coordinator {
         done
     }
 
-    /// Refuses a transaction whose writes would answer more than one client may have.
+    /// Rejects a transaction if the replies of its writes would exceed the client's limit.
     async fn refuse_long(&self, requests: &[Queued]) -> Result<(), Refusal> {
         let limits = self.core.clients.limits;
         let mut bytes = 0;
@@ -104,7 +104,7 @@ impl Coordinator {
                 continue;
             }
             let reply = self.one(Id::StrLen, &[key]).await?;
-            // What else is wrong with it, its own answer says.
+            // Other errors appear in the command's own reply.
             bytes += replies::number(&reply).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0));
             if bytes > limits.answer() {
                 return Err(limits.too_long());
@@ -113,7 +113,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Whether nothing has changed that is watched. In a pause.
+    /// Returns whether all watched keys are unchanged. Called in a pause.
     async fn is_unchanged(&self, watching: &Watching) -> Result<bool, Refusal> {
         let handle = &self.core.shared.tables;
         if watching.has_moved(&self.core.tables) {
@@ -133,7 +133,7 @@ impl Coordinator {
         Ok(watching.stores_are_unchanged(&self.core.shared.catalog.load()))
     }
 
-    /// Executes the requests, in a pause.
+    /// Executes the requests in order, in a pause.
     async fn one_after_another(&mut self, requests: &[Queued]) -> Result<Vec<u8>, Refusal> {
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
         for queued in requests {
@@ -151,7 +151,7 @@ impl Coordinator {
                 continue;
             }
             let core = match self.route(command).map(|route| route.to) {
-                // One core has everything.
+                // A single core has all data.
                 None if !spaces::is_of_spaces(command) => Some(self.core.index),
                 Some(To::Core(core)) if core < self.cores() => Some(core),
                 _ => None,
@@ -165,7 +165,7 @@ impl Coordinator {
             };
             match reply {
                 Ok(reply) => self.put(&mut all, command, queued.with_stores(reply)),
-                // The rest is not executed.
+                // The remaining requests are not executed.
                 Err(_) if self.is_late() => return Err(gone()),
                 Err((code, message)) => {
                     all.extend(self.encoded(|encoder| encoder.error(code, &message)));
@@ -175,7 +175,7 @@ impl Coordinator {
         Ok(all)
     }
 
-    /// Adds the reply to a command that was executed, or says that it is too long.
+    /// Appends the reply of an executed command, or an error if it is too long.
     fn put(&self, all: &mut Vec<u8>, command: Command<'_>, reply: Vec<u8>) {
         let limits = self.core.clients.limits;
         if limits.fits(all.len(), reply.len()) {
@@ -187,8 +187,8 @@ impl Coordinator {
         }));
     }
 
-    /// The core of each request, if each is of one and reads nothing that is computed: then those of different cores have
-    /// nothing to do with one another.
+    /// Returns the core of each request, if each needs a single core and reads no outputs. Requests of different cores
+    /// are then independent.
     fn by_core<'r>(&self, requests: &'r [Queued]) -> Option<Vec<(usize, Command<'r>)>> {
         let core = |queued: &'r Queued| {
             let command = queued.command.command();
@@ -206,7 +206,7 @@ impl Coordinator {
         requests.iter().map(core).collect()
     }
 
-    /// Executes a transaction whose cores all do their parts at the same time, each in one message.
+    /// Executes a transaction on all its cores concurrently, with one message to each.
     async fn parts(&mut self, requests: Vec<(usize, Command<'_>)>) -> Result<Vec<u8>, Refusal> {
         let mut parts = vec![Batch::default(); self.cores()];
         for (core, command) in &requests {
@@ -239,8 +239,8 @@ impl Coordinator {
         }
     }
 
-    /// Has the cores load what a transaction reads of mapped tables, since nothing is loaded in a pause; the reply if it
-    /// cannot be.
+    /// Makes the cores load the rows of mapped tables that a transaction reads, because nothing is loaded during a
+    /// pause. Returns an error reply if that fails.
     async fn read_ahead(&mut self, requests: &[Queued]) -> Result<Option<Vec<u8>>, Refusal> {
         if self.core.shared.postgres.is_none() {
             return Ok(None);
@@ -253,7 +253,8 @@ impl Coordinator {
         Ok(None)
     }
 
-    /// The cores do it at the same time: each may be paused for others meanwhile, and then all of them wait together.
+    /// Loads rows for some of the requests, on all cores concurrently. If other pauses interrupt the loading, all cores
+    /// wait together.
     async fn read_some_ahead(&mut self, requests: &[Queued]) -> Result<Option<Vec<u8>>, Refusal> {
         let (mut asked, mut of_several) = (Vec::new(), Vec::new());
         for command in requests.iter().map(|queued| queued.command.command()) {
@@ -268,14 +269,14 @@ impl Coordinator {
                     }
                 }
                 Some(To::Several) => of_several.push(command),
-                // It will be refused.
+                // The command will be rejected.
                 Some(To::Nodes | To::Nobody) | None => {}
             }
         }
         let replies = all_replies(asked).await?;
         let refused = replies.into_iter().find(|it| it.starts_with(b"-"));
         for command in of_several {
-            // What else they refuse, the transaction will answer.
+            // Other errors are returned by the transaction itself.
             match Box::pin(self.execute(command)).await {
                 Ok(reply) if reply.starts_with(b"-SOURCE ") => return Ok(Some(reply)),
                 Err((Code::Source, why)) => return Err((Code::Source, why)),
@@ -289,7 +290,7 @@ impl Coordinator {
         About::of(&self.core.shared.catalog.load(), command).has_rows()
     }
 
-    /// Answers a command of a transaction that is of no table.
+    /// Executes a command of a transaction that concerns no table.
     pub(super) async fn elsewhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         if command.spec.adds_up_figures() {
             let publish = |tables: Rc<Tables>| async move { tables.publish_figures() };
@@ -311,7 +312,7 @@ impl Coordinator {
         Some(route(tables, &*tables.shard()?, &snapshot, command))
     }
 
-    /// The core that can execute a transaction at once: it has all rows, and nothing must be computed.
+    /// Returns the only core that the transaction needs: it has all rows, and nothing must be computed.
     fn only_core(&self, transaction: &Transaction) -> Option<usize> {
         let mut only = None;
         for queued in transaction.requests() {

@@ -1,16 +1,16 @@
-//! Commands that concern several nodes of a cluster. Each node does its part as it would for a client of its own; nothing is done by
-//! several nodes as one, and what would have to be is refused. A write that some nodes have done and others have refused is answered
-//! with `UNKNOWN`, which says so.
+//! Commands over several nodes of a cluster. Each node executes its part as it would for its own client. No command is
+//! atomic over several nodes: commands that would have to be are rejected. A write that some nodes have executed and
+//! others rejected returns `UNKNOWN`, and the message says so.
 //!
-//! | command | each node | together |
+//! | command | each node | combined |
 //! |---|---|---|
 //! | MGET | its keys, at one moment of its own | in the order of the keys |
 //! | EXISTS, TOUCH, DEL, UNLINK | its keys | the sum |
 //! | RANGECOUNT, RANGEDEL, DBSIZE | its rows | the sum |
-//! | RANGE | its rows, as they are taken | merged (see `merge`) |
+//! | RANGE | its rows, as the client reads them | merged (see `merge`) |
 //! | KEYS, SCAN | its keys | in order |
 //! | FLUSHALL, FLUSHDB | its rows | done |
-//! | JOIN.CREATE, JOIN.DROP | | the map is changed, and every node does as it says |
+//! | JOIN.CREATE, JOIN.DROP | follows the map | the controller changes the map |
 //! | FT.\* | its objects | merged (see `resp/spaces`) |
 
 use std::rc::Rc;
@@ -41,7 +41,7 @@ use crate::catalog::Snapshot;
 use crate::clients::Client;
 use crate::tables::{Execution, Refusal};
 
-/// What one node is asked, by the place that it is asked at.
+/// The part of a command for one node, with the place to which it is sent.
 struct Part<'a> {
     node: NodeId,
     place: u16,
@@ -49,7 +49,7 @@ struct Part<'a> {
 }
 
 impl Coordinator {
-    /// Executes a command that is of several nodes.
+    /// Executes a command that concerns several nodes.
     async fn over_nodes(
         &mut self,
         snapshot: Arc<Snapshot>,
@@ -66,7 +66,7 @@ impl Coordinator {
             Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
                 let (parts, _) = self.parts_by_node(&snapshot, command)?;
                 let versions = versions(&snapshot, command);
-                // All are asked before one is waited for.
+                // All requests are sent before the first reply is awaited.
                 let asked: Vec<Incoming> = parts
                     .iter()
                     .map(|part| self.ask_part(command, part, &versions))
@@ -100,7 +100,7 @@ impl Coordinator {
         }
     }
 
-    /// Each node's keys of a command, and which part has each key.
+    /// Returns the keys of a command by node, and the index of each key's part.
     fn parts_by_node<'a>(
         &self,
         snapshot: &Snapshot,
@@ -187,7 +187,7 @@ impl Coordinator {
         let replies = self.ask_nodes(command.into()).await?;
         let mut records = 0;
         if command.id() == Id::DbSize {
-            // Each node answers its rows; of stores every one knows all.
+            // Each node counts only its rows; every node knows the records of all stores.
             let snapshot = self.core.shared.catalog.load();
             let counts = snapshot
                 .iter()
@@ -197,7 +197,7 @@ impl Coordinator {
         Ok(self.added(command, records, &replies))
     }
 
-    /// Asks every node for its part, until all know the same owners.
+    /// Sends every node its part, and retries until all have executed it by the same ownership.
     async fn ask_nodes(&self, batch: Batch) -> Result<Vec<Vec<u8>>, Refusal> {
         ask_nodes(&self.core, &self.client, self.proto, batch).await
     }
@@ -235,7 +235,7 @@ impl Coordinator {
         Ok(self.encoded(|encoder| walk.answer(encoder, cursor, &keys)))
     }
 
-    /// A read of stores and of tables: each by itself, wherever their nodes are.
+    /// Executes a read of stores and tables as two commands, each on the nodes of its keys.
     async fn of_stores_and_tables(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let split = Split::of(&self.one_snapshot(), command);
         let rows = Box::pin(self.anywhere(split.rows.command())).await?;
@@ -243,13 +243,14 @@ impl Coordinator {
         split.join(&rows, &stores).ok_or_else(gone)
     }
 
-    /// One for all that is executed here and on other nodes, so that their answers are of one version of a store.
+    /// Returns the snapshot for all parts of the command, so that this node and others answer from one version of a
+    /// store.
     fn one_snapshot(&mut self) -> Arc<Snapshot> {
         let load = || self.core.shared.catalog.load().clone();
         self.snapshot.get_or_insert_with(load).clone()
     }
 
-    /// Executes a command wherever its keys are. A read goes there again while slots move under it.
+    /// Executes a command on the nodes of its keys. A read is retried while its slots move.
     pub(super) async fn anywhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let mut patience = Patience::new(&self.core);
         loop {
@@ -283,10 +284,10 @@ impl Coordinator {
         }
     }
 
-    /// The place of another node that has all rows of a transaction; none if they are of this one.
+    /// Returns the place of another node that has all rows of a transaction; `None` if this node has them.
     ///
     /// # Errors
-    /// They are of several.
+    /// Several nodes have them.
     pub(super) fn other_node(
         &self,
         transaction: &Transaction,
@@ -325,7 +326,7 @@ impl Coordinator {
         }
     }
 
-    /// Has another node execute a transaction, whose rows are all there; what is of no row is answered here.
+    /// Executes a transaction on another node, which has all its rows. Commands without rows are executed here.
     pub(super) async fn on_other_node(
         &mut self,
         transaction: &Transaction,
@@ -368,10 +369,10 @@ impl Coordinator {
     }
 }
 
-/// Asks every node for its part, until all nodes do it by the same owners.
+/// Sends every node its part, and retries until all have executed it by the same ownership.
 ///
 /// # Errors
-/// Some slots have no owner, or not all nodes answer.
+/// Some slots have no owner, or some nodes do not reply.
 pub(in crate::resp) async fn ask_nodes(
     core: &Rc<Core>,
     client: &Arc<Client>,
@@ -405,17 +406,17 @@ pub(in crate::resp) async fn ask_nodes(
     }
 }
 
-/// The refusal of a node that has not done its part because slots have moved.
+/// Returns the error of a node that did not execute its part because slots have moved.
 fn moved(replies: &[Vec<u8>]) -> Option<String> {
     let mut replies = replies.iter();
     let moved = replies.find(|reply| reply.starts_with(b"-TRYAGAIN "))?;
     Some(String::from_utf8_lossy(moved).trim_end().to_owned())
 }
 
-/// Asks places of nodes for their parts, each for its own.
+/// Sends each place its own part.
 ///
 /// # Errors
-/// Why one of them did not execute it; or that it is gone.
+/// The reason why a place did not execute its part, or that it has stopped.
 pub(in crate::resp) async fn ask_places(
     core: &Rc<Core>,
     client: &Arc<Client>,
@@ -444,10 +445,10 @@ pub(in crate::resp) async fn ask_places(
     }
 }
 
-/// A place of each node that owns anything.
+/// Returns a place on each node that owns slots.
 ///
 /// # Errors
-/// Some slots are nobody's.
+/// Some slots have no owner.
 pub(in crate::resp) fn places_of_nodes(core: &super::Core) -> Result<Vec<u16>, Refusal> {
     let tables = &core.tables;
     let (Some(view), Some(shard)) = (tables.view(), tables.shard()) else {
@@ -459,7 +460,7 @@ pub(in crate::resp) fn places_of_nodes(core: &super::Core) -> Result<Vec<u16>, R
         let place = view.places.get(number).ok_or_else(|| not_served(core))?;
         if !nodes.contains(&place.node) {
             nodes.push(place.node);
-            // Own parts begin here.
+            // The part of this node starts on this core.
             places.push(if place.node == view.me {
                 core.index as u16
             } else {
@@ -470,8 +471,8 @@ pub(in crate::resp) fn places_of_nodes(core: &super::Core) -> Result<Vec<u16>, R
     Ok(places)
 }
 
-/// As [`places_of_nodes`]. While this node gives slots away they are nobody's until the next map, or the one after it, which are waited for
-/// as long as `patience` lasts.
+/// As [`places_of_nodes`]. Slots that this node is giving away have no owner until the next map or the one after it;
+/// this function waits for these maps as long as `patience` lasts.
 pub(in crate::resp) async fn places_awaited(
     core: &super::Core,
     patience: &mut Patience,
@@ -489,14 +490,14 @@ pub(in crate::resp) async fn places_awaited(
     }
 }
 
-/// Waits until there is a newer map, or a while.
+/// Waits for a newer map, or for a short time.
 pub(in crate::resp) async fn wait_for_change(core: &super::Core, epoch: u64) {
     let newer = core.tables.wait_for_epoch(epoch + 1);
-    // An end of the time means that it is tried again as it was.
+    // After a timeout, the request is retried with the same map.
     let _ = tokio::time::timeout(Duration::from_millis(50), newer).await;
 }
 
-/// The keys that a reply lists; nothing if it is an error.
+/// Returns the keys in a reply; `None` if it is an error.
 fn keys_in(reply: &[u8]) -> Option<Vec<Vec<u8>>> {
     let elements = replies::elements(reply)?.into_iter();
     elements
@@ -504,7 +505,7 @@ fn keys_in(reply: &[u8]) -> Option<Vec<Vec<u8>>> {
         .collect()
 }
 
-/// The versions of stores that a command is answered from.
+/// Returns the store versions from which a command is answered.
 fn versions(snapshot: &Snapshot, command: Command<'_>) -> Vec<(String, u64)> {
     let mut versions: Vec<(String, u64)> = Vec::new();
     for key in command.keys() {

@@ -1,4 +1,4 @@
-//! How long a command over several nodes is tried again while slots move between them.
+//! The time limits for retrying a command over several nodes while slots move between them.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::tables::Refusal;
 
 /// Maximum time without a newer map.
 const QUIET_MAX: Duration = Duration::from_secs(3);
-/// Maximum time in all, while one map follows another.
+/// Maximum total time, while one map follows another.
 const MOVING_MAX: Duration = Duration::from_secs(20);
 
-/// The time that one command has left. While slots move, many maps come one after another, and each may be the reason for another try.
+/// The remaining time of one command. While slots move, many maps arrive in succession, and each may justify a retry.
 pub(in crate::resp) struct Patience {
     begun: Instant,
-    /// The newest map that was seen, and when it was seen first.
+    /// The epoch of the newest map seen so far, and when it was first seen.
     epoch: u64,
     since: Instant,
     has_moved: bool,
@@ -33,7 +33,7 @@ impl Patience {
         }
     }
 
-    /// Whether the command is to be given up.
+    /// Returns whether the time is over.
     pub fn is_over(&mut self, core: &Core) -> bool {
         let epoch = core.tables.epoch_of_map();
         if epoch != self.epoch {
@@ -43,7 +43,7 @@ impl Patience {
         self.since.elapsed() > QUIET_MAX || self.begun.elapsed() > MOVING_MAX
     }
 
-    /// The refusal of a read that is given up; `why` is what the last try met.
+    /// Returns the error after the time is over; `why` is the failure of the last attempt.
     pub fn refusal(&self, why: &str) -> Refusal {
         match self.has_moved {
             true => still_moving(),
