@@ -40,7 +40,7 @@ pub(crate) struct Rows<'a> {
     unchecked: usize,
 }
 
-/// What a format produced for a row.
+/// The result of assembling a row.
 pub(crate) enum Made<'v> {
     /// Key and value are in the provided buffers. A value that was cut off at its limit is longer than the limit.
     Row,

@@ -98,7 +98,7 @@ const LOGS_MAX: u64 = 64;
 
 /// A folder with the durable rows of a process. Only one process at a time can open it.
 ///
-/// Dropping it closes it; what producers have not committed by then is not done.
+/// Dropping it closes it and discards what producers have not committed.
 pub struct Journal {
     shared: Arc<Shared>,
     threads: Mutex<Threads>,

@@ -27,7 +27,7 @@ use crate::newest::NewestLog;
 use crate::parts::Parts;
 use crate::scan::{Ending, LogScan, scan_log, scan_snapshot};
 
-/// What a start found.
+/// The result of reading the journal at a start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovery {
     /// Whether the folder had no journal.

@@ -26,8 +26,8 @@ pub struct SegmentOptions {
     pub is_delta: bool,
 }
 
-/// What is known of a segment before its first record. It determines the number of blocks. Fewer records may arrive
-/// if duplicates are dropped.
+/// The properties of a segment that are known before its first record. They determine the number of blocks. Fewer
+/// records may arrive if duplicates are dropped.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SegmentPlan {
     pub partition: u32,

@@ -460,7 +460,8 @@ impl<'a> Run<'a> {
 /// Codes of a server that is temporarily unavailable.
 const IS_ILL: [&str; 3] = ["CLUSTERDOWN", "LOADING", "MASTERDOWN"];
 
-/// Returns the error of a reply that states that the command was not executed and may be elsewhere or later.
+/// Returns the error of a reply that states that the command was not executed and may succeed on another node or
+/// later.
 pub(super) fn not_done(reply: &Reply, is_group: bool) -> Option<&ErrorReply> {
     let Reply::Error(error) = reply else {
         return None;

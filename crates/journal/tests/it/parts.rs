@@ -129,7 +129,7 @@ fn a_batch_of_two_cores_is_found_whole_or_not_at_all_after_any_crash() {
                 let value = u64::from_be_bytes(value[..].try_into().unwrap());
                 assert!(value >= least, "seed {seed}: {value} is before {least}");
             }
-            // What an earlier start found, every later start finds.
+            // Each start finds the parts that earlier starts found.
             let parts = rows.rows.iter().filter(|(key, _)| key[0] == b'p');
             let parts: BTreeMap<_, _> = parts.map(|(k, v)| (k.clone(), v.clone())).collect();
             let earlier = |key: &[u8]| key[1] < round;

@@ -17,14 +17,14 @@
 use super::{Content, Registers, Writer};
 use crate::Verdict;
 
-/// What the accepted reads add to a cluster.
+/// The bounds that accepted reads add to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub first_end: Option<u64>,
     pub last_start: Option<u64>,
 }
 
-/// What earlier reads have established.
+/// The bounds that earlier reads have established.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Before {
     /// The cluster of the initial content.

@@ -13,7 +13,7 @@ pub(super) struct ContentLane {
     initial: u64,
     writes: Vec<Content>,
     notes: Vec<Note>,
-    /// What the reads validated so far have established.
+    /// The bounds that the reads validated so far have established.
     shown: Before,
     ends: Ends,
 }

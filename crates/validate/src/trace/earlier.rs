@@ -1,5 +1,5 @@
-//! What ended reads reveal about writes in flight: the level `Atomic` of counts and lists, beyond single writes that
-//! were seen.
+//! Derives from ended reads which writes in flight were applied: the level `Atomic` of counts and lists, beyond single
+//! writes that were seen.
 //!
 //! Two reads are compared in two ways:
 //!
@@ -77,7 +77,7 @@ impl<T> Earlier<T> {
     }
 }
 
-/// What a read of a number reveals about the deltas in flight.
+/// A read of a number, with the writes whose deltas its value may include.
 #[derive(Clone)]
 pub(super) struct Counted {
     pub value: i64,
@@ -105,10 +105,10 @@ impl Counted {
     }
 }
 
-/// What a read of a list, or of its size, reveals about the elements in flight.
+/// A read of a list, or of its size, reduced to the elements whose writes were in flight.
 #[derive(Clone)]
 pub(super) struct Sized {
-    /// The number of them that were in the list.
+    /// The number of these elements that were in the list.
     pub members: i64,
     /// The elements that a single write decides: the write's id, and whether it adds the element.
     pub decided: Vec<(u64, bool)>,
