@@ -1,8 +1,8 @@
-//! The client's side: does what one coordinator at a time asks, which `door` has admitted.
+//! The client side: executes the orders of one coordinator at a time, which `door` has admitted.
 //!
-//! A thread reads orders, so that a stop, or a connection that is lost, ends immediately what is under way (`session_control`); another sends a
-//! sign of life each second. A coordinator sends one each second, too: one that is silent for longer than the client's patience is given up, and the client
-//! serves the next.
+//! One thread reads orders, so that a stop or a lost connection ends the current work immediately (`session_control`).
+//! Another thread sends a keep-alive message every second. The coordinator does the same: if it is silent for longer
+//! than the client's patience, the client closes the connection and serves the next coordinator.
 
 use std::io::{self, BufReader};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -20,21 +20,22 @@ use crate::run::live::Seen;
 use crate::stores::load;
 use crate::verdict::measure::{Laboratory, Load, Measured, Trial};
 
-/// What a client is ready to run.
+/// A client that is ready to run trials.
 pub struct Ready {
     pub process: Process,
-    /// Of all draws, those that go to this client's members.
+    /// The proportion of all draws that select this client's members.
     pub mass: f64,
 }
 
-/// Ends a client from another thread: what is under way ends, its coordinator learns why, and [`serve`] returns.
+/// Ends a client from another thread: the current work ends, its coordinator is notified of the reason, and [`serve`]
+/// returns.
 #[derive(Clone, Default)]
 pub struct Leave(Arc<Leaving>);
 
 #[derive(Default)]
 struct Leaving {
     wished: AtomicBool,
-    /// The coordinator who is there.
+    /// The connected coordinator.
     visit: Mutex<Option<(TcpStream, Arc<SessionControl>)>>,
 }
 
@@ -43,10 +44,10 @@ impl Leave {
         self.0.wished.store(true, Ordering::SeqCst);
         if let Some((stream, control)) = &*self.visit() {
             control.part();
-            // No more orders; answers still go out.
+            // Accept no more orders; answers can still be sent.
             let _ = stream.shutdown(Shutdown::Read);
         }
-        // Wakes whoever waits for a coordinator.
+        // Wakes the thread that waits for a connection.
         if let Ok(address) = listener.local_addr() {
             let _ = TcpStream::connect_timeout(&address, ALIVE);
         }
@@ -61,8 +62,9 @@ impl Leave {
     }
 }
 
-/// Serves coordinators whom the door lets in, one after the other, until told to leave. A coordinator that is silent for longer than `patience` is given up.
-/// `prepare` makes ready what is asked for, loading excepted; `tell` receives what happens, in words.
+/// Serves admitted coordinators one after the other until [`Leave`] is called. Closes the connection of a coordinator
+/// that is silent for longer than `patience`. `prepare` sets up the process for an order, except for loading; `tell`
+/// receives progress messages.
 pub fn serve(
     listener: &TcpListener,
     door: &Door,
@@ -93,7 +95,7 @@ pub fn serve(
     });
 }
 
-/// Whether the other side ended the connection. One that is killed with messages unread resets it.
+/// Whether the other side closed the connection. A process killed with unread messages resets it.
 fn has_gone(why: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(
@@ -129,12 +131,12 @@ fn attend(
             Err(why) if has_gone(&why) => return Ok(()),
             Err(why) if is_silent(&why) => {
                 let why = format!("no sign of life for {} s", patience.as_secs_f64());
-                // It may not read this either.
+                // The coordinator may not read this message either.
                 let _ = coordinator.say(&Tell::Failed { why: why.clone() });
                 return Err(io::Error::other(why));
             }
             Err(why) => {
-                // A coordinator that speaks otherwise learns so.
+                // A coordinator with a different protocol receives the reason.
                 let why = why.to_string();
                 coordinator.say(&Tell::Failed { why: why.clone() })?;
                 return Err(io::Error::other(why));
@@ -178,13 +180,13 @@ fn attend(
     Ok(())
 }
 
-/// A thread that obeys at once what is for the trial under way, and passes on the rest.
+/// Starts a thread that executes orders for the current trial immediately and forwards all others.
 fn read(
     mut reader: BufReader<TcpStream>,
     control: Arc<SessionControl>,
 ) -> Receiver<io::Result<Order>> {
     let (sender, orders): (Sender<io::Result<Order>>, _) = channel();
-    // Ends with the connection, at the latest when the coordinator closes it.
+    // The thread ends with the connection, at the latest when the coordinator closes it.
     thread::spawn(move || {
         loop {
             let order = protocol::read_order(&mut reader);
@@ -226,7 +228,7 @@ fn get_ready(
     let coordinator = coordinator.clone();
     ready.process.on_second(move |live| {
         let second = live.seen(second);
-        // Whoever reads orders learns that nobody hears any more.
+        // If sending fails, the thread that reads orders notices that the connection is closed.
         let _ = coordinator.say(&Tell::Second(Box::new(second)));
     });
     Ok(ready)
@@ -271,7 +273,7 @@ fn done(process: &Process, measured: Measured) -> Done {
     }
 }
 
-/// The way to the coordinator; several threads may speak.
+/// The connection to the coordinator. Several threads may send messages.
 #[derive(Clone)]
 struct Coordinator(Arc<Mutex<TcpStream>>);
 
@@ -281,7 +283,7 @@ impl Coordinator {
         protocol::write(&mut *writer, message)
     }
 
-    /// Does something long, with signs of life.
+    /// Runs `work` while keep-alive messages are sent.
     fn alive<T>(&self, work: impl FnOnce() -> T) -> T {
         let (done, ended) = channel::<()>();
         thread::scope(|scope| {

@@ -1,17 +1,18 @@
-//! Admission of coordinators by a client: which connection may be its coordinator, and after how long a silent one is closed.
+//! Admits coordinators to a client: decides which connection is served and when a silent one is closed.
 //!
 //! ```text
-//!   accept ──► greet (a thread, a few at once) ──hello, secret──► the one place ──► serve
-//!                 │ silent, or says too much                        │ taken
-//!                 └► closed                                         └► told by whom, closed
+//!   accept ──► greet (a thread each, limited) ──hello, secret──► the only place ──► serve
+//!                 │ silent, or sends too much                       │ taken
+//!                 └► closed                                         └► notified who holds it, closed
 //! ```
 //!
 //! Invariants:
 //!
-//! 1. A visitor who says nothing keeps nobody out: where too many have not said hello, the oldest of them is closed.
-//! 2. Nobody is served who has not said hello in this protocol, with the secret if there is one, within [`PATIENCE`].
-//! 3. One coordinator is served at a time; one that connects meanwhile is told so, immediately where others wait already, else unless the one who is served
-//!    goes within [`ENDS_WITHIN`].
+//! 1. Silent connections keep no coordinator out: if too many have not sent hello, the oldest of them is closed.
+//! 2. A coordinator is served only if it sent hello in this protocol, with the secret if there is one, within
+//!    [`PATIENCE`].
+//! 3. One coordinator is served at a time. Another one is rejected with a message: immediately if several are waiting
+//!    already, otherwise if the current one does not leave within [`ENDS_WITHIN`].
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -26,45 +27,45 @@ use rustix::net::sockopt;
 
 use super::protocol::{self, Order, PROTOCOL, Tell};
 
-/// How long a visitor may take to say hello.
+/// The time within which a connection must send hello.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A coordinator that was lost, or that begins anew, may leave its place in so long.
+/// The time within which a coordinator that was lost, or that restarts, may leave its place.
 const ENDS_WITHIN: Duration = Duration::from_secs(4);
 
-/// Visitors who have not said hello yet, at the same time; each has a thread.
+/// Maximum number of connections that have not sent hello. Each has a thread.
 const SILENT_MAX: usize = 64;
 
-/// Coordinators who wait for the one place, at the same time.
+/// Maximum number of coordinators waiting for the place.
 const WAITING_MAX: usize = 16;
 
-/// Bytes of a hello.
+/// Maximum size of a hello message in bytes.
 const HELLO_BYTES_MAX: usize = 4096;
 
-/// How long a coordinator may take to read what it is told.
+/// Write timeout: how long a coordinator may take to receive a message.
 const HEARS_WITHIN: Duration = Duration::from_secs(30);
 
-/// When the system asks after a coordinator that has gone without a word, how often, and after how long.
+/// TCP keep-alive: idle time and interval of the probes. [`ASKED_TIMES`] is their number.
 const ASKED_AFTER: Duration = Duration::from_secs(10);
 const ASKED_TIMES: u32 = 3;
 
-/// A coordinator who said hello.
+/// A coordinator that sent hello.
 pub struct Visitor {
     pub stream: TcpStream,
     pub from: SocketAddr,
 }
 
-/// Shared by those who greet and whoever serves.
+/// The state shared by the threads that greet and the thread that serves.
 #[derive(Clone)]
 pub struct Door(Arc<Inner>);
 
 struct Inner {
     secret: Option<String>,
     patience: Duration,
-    /// Visitors who have not said hello, the oldest first.
+    /// The connections that have not sent hello, the oldest first.
     silent: Mutex<VecDeque<(SocketAddr, TcpStream)>>,
     waiting: AtomicUsize,
-    /// Who is served.
+    /// The address of the coordinator that is being served.
     place: Mutex<Option<SocketAddr>>,
     left: Condvar,
 }
@@ -81,7 +82,8 @@ impl Door {
         }))
     }
 
-    /// Accepts until told to stop, or until nobody serves; who is let in is given to `serve`.
+    /// Accepts connections until `stopped` or until the receiver of `serve` is dropped. Sends admitted coordinators to
+    /// `serve`.
     pub fn keep(
         &self,
         listener: &TcpListener,
@@ -94,7 +96,7 @@ impl Door {
                 return;
             }
             let Ok((stream, from)) = accepted else {
-                // Out of descriptors: those who are there go on.
+                // Out of file descriptors: existing connections continue.
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
@@ -112,7 +114,7 @@ impl Door {
         }
     }
 
-    /// The one who was served has gone.
+    /// Frees the place of the coordinator that was served.
     pub fn leave(&self) {
         *self.place() = None;
         self.0.left.notify_all();
@@ -122,14 +124,14 @@ impl Door {
         self.0.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a visitor as silent, in place of the oldest one if there are too many.
+    /// Registers a connection as silent. If there are too many, closes the oldest.
     fn receive(&self, stream: &TcpStream, from: SocketAddr) -> io::Result<()> {
         let own = stream.try_clone()?;
         let mut silent = self.silent();
         if silent.len() >= SILENT_MAX
             && let Some((_, oldest)) = silent.pop_front()
         {
-            // It may be gone already; its thread ends.
+            // It may be closed already; its thread ends.
             let _ = oldest.shutdown(Shutdown::Both);
         }
         silent.push_back((from, own));
@@ -140,7 +142,8 @@ impl Door {
         self.0.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody is served, within limits. Returns who is, if that does not come.
+    /// Waits, within limits, until no coordinator is served. Returns the address of the current one if it does not
+    /// leave.
     fn take_place(&self, from: SocketAddr) -> Option<SocketAddr> {
         let waiting = self.0.waiting.fetch_add(1, Ordering::Relaxed);
         let patience = match waiting < WAITING_MAX {
@@ -161,7 +164,7 @@ impl Door {
         }
     }
 
-    /// None for one who was sent away.
+    /// Reads hello. Returns None if the coordinator is rejected.
     fn greet(&self, mut stream: TcpStream, from: SocketAddr) -> io::Result<Option<TcpStream>> {
         let said = hello(&mut stream, self.0.patience);
         self.silent().retain(|(silent, _)| *silent != from);
@@ -197,7 +200,7 @@ impl Door {
         Ok(Some(stream))
     }
 
-    /// In time that does not depend on where the first wrong byte is.
+    /// Compares in constant time: the duration does not depend on the position of the first wrong byte.
     fn is_secret(&self, said: Option<&str>) -> bool {
         let Some(secret) = &self.0.secret else {
             return true;
@@ -209,7 +212,7 @@ impl Door {
     }
 }
 
-/// The first line, byte by byte, so that nothing of what follows is taken.
+/// Reads the first line byte by byte, so that no byte after it is consumed.
 fn hello(stream: &mut TcpStream, patience: Duration) -> io::Result<(u32, Option<String>)> {
     let began = Instant::now();
     let mut line = Vec::new();
@@ -237,7 +240,8 @@ fn hello(stream: &mut TcpStream, patience: Duration) -> io::Result<(u32, Option<
     }
 }
 
-/// Has the system find out when the other side is gone without a word: a machine that lost its power or its network.
+/// Enables TCP keep-alive, so that the kernel detects a peer that disappeared without closing the connection, for
+/// instance after a power or network failure.
 fn watch(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, ASKED_AFTER)?;

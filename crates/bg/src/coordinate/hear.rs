@@ -1,4 +1,4 @@
-//! Receives the messages of several clients at once, until each has sent its last one or one fails.
+//! Receives the messages of several clients concurrently, until each has sent its last one or one fails.
 
 use std::io::{self, BufReader};
 use std::net::{Shutdown, TcpStream};
@@ -9,23 +9,24 @@ use std::time::Duration;
 use super::Connection;
 use super::protocol::{self, Tell};
 
-/// How soon a wish to end, or for other threads, is passed on.
+/// Interval at which [`Event::Idle`] occurs, and thus the delay before a request to end or to change the threads is
+/// forwarded.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// What there is to do something about.
+/// An event that the coordinator must handle.
 pub enum Event {
-    /// The client of this index said something; signs of life are not told.
+    /// The client with this index sent a message other than a keep-alive.
     Said(usize, Tell),
-    /// Nobody said anything for a moment.
+    /// No message arrived for a moment.
     Idle,
 }
 
-/// Calls `each` until all clients said their last word. The first failure, theirs or what `each` returns, parts with all of them: that
-/// ends what they do.
+/// Calls `each` for every event until all clients have sent their last message. The first failure, of a client or of
+/// `each`, closes the connections to all clients, which ends their work.
 ///
 /// # Errors
 ///
-/// The failure, with the client's address where it is one's own.
+/// The first failure, with the client's address if a client caused it.
 pub fn hear(
     clients: &[&Connection],
     silence_max: Duration,
@@ -38,7 +39,7 @@ pub fn hear(
             scope.spawn(move || {
                 listen(&client.stream, silence_max, &mut |said| {
                     let said = said.map_err(|why| format!("client {}: {why}", client.address));
-                    // Nobody hears any more when another client has failed.
+                    // After another client's failure, the receiver is gone.
                     let _ = sender.send((index, said));
                 });
             });
@@ -57,7 +58,7 @@ pub fn hear(
             if let Err(why) = event.and_then(&mut *each) {
                 failure = Some(why);
                 for client in clients {
-                    // It may be gone already; the others end.
+                    // It may be closed already; the others end.
                     let _ = client.stream.shutdown(Shutdown::Both);
                 }
             }
@@ -66,7 +67,7 @@ pub fn hear(
     })
 }
 
-/// Until the last word, a failure, or silence.
+/// Receives messages until the last one, a failure, or silence.
 fn listen(stream: &TcpStream, silence_max: Duration, tell: &mut dyn FnMut(Result<Tell, String>)) {
     if let Err(why) = stream.set_read_timeout(Some(silence_max)) {
         return tell(Err(why.to_string()));

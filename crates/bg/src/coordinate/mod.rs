@@ -1,34 +1,36 @@
-//! Several clients as one: a coordinator drives processes on other machines, and adds up what they measured.
+//! Runs several clients as one: a coordinator controls processes on other machines and adds up their results.
 //!
 //! ```text
 //!   coordinator (Fleet)                       client (serve), one or many
-//!     hello        ──────────────────────────►  which protocol
+//!     hello        ──────────────────────────►  protocol version
 //!                  ◄──────────────────────────  hello
-//!     prepare      ──────────────────────────►  the command's words, its fragment, whether to load
+//!     prepare      ──────────────────────────►  the command line, the client's fragment, whether to load
 //!                  ◄──────── alive, a second ─
-//!                  ◄──────────────────────────  prepared: its part of all draws, its members
+//!                  ◄──────────────────────────  prepared: its proportion of all draws, its members
 //!     trial        ──────────────────────────►  its part of the load
 //!                  ◄──────────────────────────  ready: connected to the data store
 //!     go           ──────────────────────────►  when all are ready
-//!                  ◄─── second, each second ──  what was measured in it
+//!                  ◄─── second, each second ──  measurements of that second
 //!     threads, stop ─────────────────────────►  at any time
 //!     alive, a second ───────────────────────►
 //!                  ◄──────────────────────────  done: Measured   (or failed: why)
 //! ```
 //!
-//! Members are shared out (D-Zipfian fragments), so clients never act for the same member, write no item in common, and need not
-//! talk to each other: each judges its own trace. `protocol` has the messages, `door` whom a client lets in, `client` the one side; the other is this file, with
-//! `hear` for all clients at once and `trial` for one trial.
+//! The members are partitioned (D-Zipfian fragments). Clients never act for the same member and have no written item in
+//! common, so they need not communicate: each validates its own trace. `protocol` defines the messages, `door` admits
+//! coordinators and `client` implements the client side. This file implements the coordinator side, with `hear` to
+//! receive from all clients and `trial` to run one trial.
 //!
 //! Invariants:
 //!
-//! 1. A trial has a result only when every client that took part has given one. A client that dies, falls silent or fails ends the
-//!    trial of all, with its address and the reason.
-//! 2. After that the next trial begins anew: connections are made again, the data store is loaded again (nobody knows what the lost
-//!    client did), and clients prepare again.
-//! 3. A client without a coordinator runs nothing: when the connection is lost, it ends what it does at once.
-//! 4. A coordinator that sends no sign of life for longer than a client's patience counts as gone (stopped, or cut off): the client serves the next.
-//! 5. A coordinator that is told to end has its clients end at once, and has a result of what they measured by then.
+//! 1. A trial has a result only if every participating client delivered one. A client that crashes, falls silent or
+//!    fails ends the trial for all; the error contains its address and the reason.
+//! 2. After such a failure, the next trial starts from scratch: connections are made again, the data store is loaded
+//!    again (the writes of the lost client are unknown), and clients prepare again.
+//! 3. A client without a coordinator runs nothing: when the connection is lost, it ends its work immediately.
+//! 4. A coordinator that sends no keep-alive message for longer than a client's patience counts as gone (stopped or
+//!    disconnected): the client serves the next one.
+//! 5. A coordinator that is ended early ends its clients immediately; its result is what they measured until then.
 
 use std::io::{self, BufReader};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -52,43 +54,43 @@ use hear::{Event, hear};
 use protocol::{ALIVE, Load as Part, Order, PROTOCOL, Tell};
 use trial::Running;
 
-/// A client that says nothing for so long is taken for dead; one that lives says so every second.
+/// A client that is silent for this long counts as crashed. A running client sends a keep-alive message every second.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Clients that act as one.
+/// A group of clients that acts as one.
 pub struct Fleet {
     addresses: Vec<String>,
-    /// Of the clients, whatever their unit.
+    /// Relative speeds of the clients, in any unit.
     speeds: Vec<f64>,
-    /// As a client reads them: `rate --store memory ...`.
+    /// The command line for the clients: `rate --store memory ...`.
     words: Vec<String>,
-    /// Whether the data store is to be loaded before the next trial.
+    /// Whether to load the data store before the next trial.
     load: bool,
-    /// Whether it is before every one.
+    /// Whether to load the data store before every trial.
     reload: bool,
     silence_max: Duration,
-    /// By which name the data store knows all of them.
+    /// The name under which all of them are registered with the data store.
     run: String,
-    /// What clients ask for before they do anything.
+    /// The secret that clients require before any order.
     secret: Option<String>,
     /// Empty before the first trial and after a failure.
     clients: Vec<Connection>,
     live: Arc<Live>,
     on_second: Option<OnSecond>,
-    /// Faults that clients' data stores put into their answers on purpose.
+    /// Faults that the clients' data stores injected into their answers.
     injected: Vec<(String, u64)>,
 }
 
 struct Connection {
     address: String,
-    /// Of which messages are read.
+    /// The stream from which messages are read.
     stream: TcpStream,
-    /// The same; the thread that sends signs of life writes to it, too.
+    /// The same stream for writing, shared with the thread that sends keep-alive messages.
     output: Arc<Mutex<TcpStream>>,
     /// Ends that thread when dropped.
     _alive: Sender<()>,
-    /// Of all draws, those that go to this client's members.
+    /// The proportion of all draws that select this client's members.
     mass: f64,
     members: u32,
 }
@@ -106,7 +108,7 @@ impl Connection {
         thread::spawn(move || {
             while ended.recv_timeout(ALIVE) == Err(RecvTimeoutError::Timeout) {
                 if send(&writer, &Order::Alive).is_err() {
-                    // Whoever reads from the client learns the reason.
+                    // The thread that reads from the client reports the reason.
                     return;
                 }
             }
@@ -132,7 +134,7 @@ fn send(output: &Mutex<TcpStream>, order: &Order) -> io::Result<()> {
 }
 
 impl Fleet {
-    /// Clients, by address and speed. None is asked yet.
+    /// Returns a fleet of clients, by address and speed. Does not connect yet.
     pub fn new(clients: Vec<(String, f64)>, words: Vec<String>, load: bool, reload: bool) -> Fleet {
         let (addresses, speeds) = clients.into_iter().unzip();
         Fleet {
@@ -151,23 +153,23 @@ impl Fleet {
         }
     }
 
-    /// How long a client may be silent before it counts as dead.
+    /// Sets how long a client may be silent before it counts as crashed.
     pub fn with_silence_max(mut self, silence_max: Duration) -> Fleet {
         self.silence_max = silence_max;
         self
     }
 
-    /// Says this to clients that ask for it.
+    /// Sets the secret for clients that require one.
     pub fn with_secret(mut self, secret: Option<String>) -> Fleet {
         self.secret = secret;
         self
     }
 
-    /// Connects, and has every client ready.
+    /// Connects to every client and prepares it.
     ///
     /// # Errors
     ///
-    /// The first client that cannot be reached or cannot prepare.
+    /// A client cannot be reached or cannot prepare. The message names the first one.
     pub fn prepare(&mut self) -> Result<(), String> {
         if self.clients.is_empty() {
             for address in &self.addresses {
@@ -190,7 +192,7 @@ impl Fleet {
                 })
             })
             .collect();
-        // One loads what all share, before the others look at it.
+        // The first client loads the shared data before the others check it.
         for (from, to) in [(0, 1), (1, self.clients.len())] {
             let mut answers = vec![(0.0, 0); to - from];
             let clients: Vec<&Connection> = self.clients[from..to].iter().collect();
@@ -214,18 +216,19 @@ impl Fleet {
         Ok(())
     }
 
-    /// The most threads whose parts no client has too few members for. Known once prepared.
+    /// Returns the maximum number of threads that can be distributed without exceeding any client's number of members.
+    /// Requires prepared clients.
     pub fn threads_max(&self) -> u64 {
         let total: f64 = self.masses().iter().sum();
         let most = |client: &Connection| f64::from(client.members) * total / client.mass;
         let most = self.clients.iter().map(most).fold(f64::INFINITY, f64::min);
-        // Whole threads are given to a client up to one above its part.
+        // Rounding may give a client up to one thread more than its proportion.
         (most as u64)
             .saturating_sub(self.clients.len() as u64)
             .max(1)
     }
 
-    /// Faults that data stores put into the answers to clients on purpose, by class.
+    /// Returns the faults that data stores injected into the answers to clients, by class.
     pub fn injected(&self) -> &[(String, u64)] {
         &self.injected
     }
@@ -303,7 +306,7 @@ impl Laboratory for Fleet {
         if measured.is_err() {
             self.load = true;
             for client in self.clients.drain(..) {
-                // It may be gone already.
+                // It may be closed already.
                 let _ = client.stream.shutdown(Shutdown::Both);
             }
         }
@@ -311,7 +314,8 @@ impl Laboratory for Fleet {
     }
 }
 
-/// Each client's part of a load, by its part of all draws; None for no part. Whole threads go to those furthest below their part.
+/// Distributes a load in proportion to the clients' draws. A client with None does not take part. Each further thread
+/// goes to the client furthest below its proportion.
 fn share(load: Load, masses: &[f64]) -> Vec<Option<Part>> {
     let total: f64 = masses.iter().sum();
     match load {
@@ -335,7 +339,8 @@ fn share(load: Load, masses: &[f64]) -> Vec<Option<Part>> {
     }
 }
 
-/// One client's part of a count, in proportion to its part of the draws. All parts add up to the count, unless a client would have none of it.
+/// Returns one client's part of a count, in proportion to its draws. The parts add up to the count, unless a part would
+/// be zero and is raised to one.
 pub fn part_of(count: u64, masses: &[f64], own: usize) -> u64 {
     let total: f64 = masses.iter().sum();
     let up_to = |clients: usize| {

@@ -1,27 +1,27 @@
-//! What coordinators and clients say to each other: a JSON object a line, over TCP.
+//! The messages between coordinators and clients: one JSON object per line, over TCP.
 //!
 //! | from the coordinator | |
 //! |---|---|
-//! | `{"hello":{"protocol":4,"secret":"..."}}` | first of all; the secret only where there is one |
-//! | `{"prepare":{"words":["rate","--store","memory"],"fragment":0,"speeds":[1.0,1.0],"load":true,"run":"18a-1"}}` | take this part of the members, who are as loaded; load the data store |
-//! | `{"trial":{"load":{"threads":8},"warmup_seconds":1.0,"seconds":3.0}}` | get ready to run this; `{"rate":500.0}` for an open loop |
-//! | `"go"` | all are ready: begin |
-//! | `{"threads":5}` | while a closed loop runs: so many emulated threads from now on |
-//! | `"stop"` | end the trial now, with what it has |
-//! | `"alive"` | each second, whatever it does |
+//! | `{"hello":{"protocol":4,"secret":"..."}}` | the first message; the secret only if there is one |
+//! | `{"prepare":{"words":["rate","--store","memory"],"fragment":0,"speeds":[1.0,1.0],"load":true,"run":"18a-1"}}` | take this fragment of the members; `load`: load the data store first |
+//! | `{"trial":{"load":{"threads":8},"warmup_seconds":1.0,"seconds":3.0}}` | prepare this trial; `{"rate":500.0}` for an open loop |
+//! | `"go"` | all clients are ready: start |
+//! | `{"threads":5}` | change the number of emulated threads of a running closed loop |
+//! | `"stop"` | end the trial now, with the results so far |
+//! | `"alive"` | keep-alive message, every second |
 //!
 //! | from the client | |
 //! |---|---|
 //! | `{"hello":{"protocol":4}}` | the answer to hello |
-//! | `"alive"` | each second while it works |
-//! | `{"prepared":{"mass":0.5,"members":471}}` | the answer to prepare: its part of all draws, and how many members are its |
-//! | `"ready"` | the answer to trial: connected, and waiting for go |
+//! | `"alive"` | keep-alive message, every second while it works |
+//! | `{"prepared":{"mass":0.5,"members":471}}` | the answer to prepare: its proportion of all draws, and the number of its members |
+//! | `"ready"` | the answer to trial: connected, waiting for go |
 //! | `{"second":{...}}` | after each second of a trial: a [`Second`] |
 //! | `{"done":{...}}` | the trial is over: a [`Done`] |
-//! | `{"failed":{"why":"..."}}` | the answer to anything that could not be done |
+//! | `{"failed":{"why":"..."}}` | the answer to any order that failed |
 //!
-//! Closing the connection ends what the client is doing for this coordinator. The secret goes over the network as it is: it keeps out who does not
-//! know it, not who can listen.
+//! Closing the connection ends the client's work for this coordinator. The secret is sent in plain text: it keeps out
+//! peers that do not know it, but not those that can read the network traffic.
 
 use std::io::{self, BufRead, Read, Write};
 use std::time::Duration;
@@ -31,16 +31,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::verdict::measure::{Judged, Measured};
 
-/// Time between signs of life, of both sides.
+/// Interval between keep-alive messages in both directions.
 pub const ALIVE: Duration = Duration::from_secs(1);
 
-/// Raised when a message changes its meaning.
+/// Incremented when the meaning of a message changes.
 pub const PROTOCOL: u32 = 4;
 
-/// Bytes of an order: the words of a command, and a speed for each client.
+/// Maximum size of an order in bytes: a command line, and a speed for each client.
 const ORDER_MAX: u64 = 1 << 20;
 
-/// Bytes of a line; a result of many seconds has a megabyte.
+/// Maximum size of a line in bytes. The result of a trial of many seconds is about a megabyte.
 const LINE_MAX: u64 = 64 << 20;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,13 +61,13 @@ pub enum Order {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prepare {
-    /// A command of `bg` and its options.
+    /// A `bg` command and its options.
     pub words: Vec<String>,
-    /// Which client this is, from 0, of as many as there are speeds.
+    /// Index of this client, from 0. The number of clients is the length of `speeds`.
     pub fragment: usize,
     pub speeds: Vec<f64>,
     pub load: bool,
-    /// By which name the data store knows all clients of this coordinator.
+    /// The name under which all clients of this coordinator are registered with the data store.
     pub run: String,
 }
 
@@ -76,7 +76,8 @@ pub struct Trial {
     pub load: Load,
     pub warmup_seconds: f64,
     pub seconds: f64,
-    /// This client's part of the actions after which the trial ends, and of those before it that are not measured.
+    /// This client's part of the actions that end the trial; `warmup_actions`: its part of the unmeasured actions
+    /// before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actions: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,35 +103,35 @@ pub enum Tell {
     Failed { why: String },
 }
 
-/// A second of a trial that runs.
+/// One second of a running trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// Of the trial's seconds, warm-up and all, from 0.
+    /// Index of the second since the start of the trial, including the warm-up, from 0.
     pub index: u64,
-    /// Its end, since the trial's start.
+    /// End of the second, in nanoseconds since the start of the trial.
     pub now_ns: u64,
-    /// Whether it is none of the warm-up.
+    /// Whether the second is measured, not part of the warm-up.
     pub counts: bool,
-    /// Without reads.
+    /// The measurements, without reads.
     pub measured: Measured,
-    /// Why calls failed since the trial began.
+    /// Reasons for failed calls since the start of the trial.
     pub failures: Vec<(String, u64)>,
-    /// Reads judged since the trial began; None where they are judged at the end.
+    /// Reads validated since the start of the trial. None if they are validated at the end.
     pub reads: Option<Judged>,
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     pub measured: Measured,
-    /// Why calls failed.
+    /// Reasons for failed calls.
     pub failures: Vec<(String, u64)>,
-    /// Faults that the data store put into its answers on purpose, so far.
+    /// Faults that the data store has injected into its answers so far.
     pub injected: Vec<(String, u64)>,
 }
 
 impl Tell {
-    /// Whether the client says nothing more before it is asked again.
+    /// Whether the client sends no further message until its next order.
     pub fn is_last(&self) -> bool {
         !matches!(self, Tell::Alive | Tell::Ready | Tell::Second(_))
     }
@@ -148,29 +149,31 @@ impl Tell {
     }
 }
 
+/// Writes a message as a line.
+///
 /// # Errors
 ///
-/// Those of the connection.
+/// The connection failed.
 pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     to.write_all(&line)
 }
 
-/// The next message of somebody who may say no more than a few options.
+/// Reads the next message from a peer whose messages are limited to the size of an order.
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// As for [`read`].
 pub fn read_order(from: &mut impl BufRead) -> io::Result<Order> {
     read_within(from, ORDER_MAX)
 }
 
-/// The next message.
+/// Reads the next message.
 ///
 /// # Errors
 ///
-/// Those of the connection, its end, and a line that is no message.
+/// The connection failed or was closed, or a line is not a valid message.
 pub fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<T> {
     read_within(from, LINE_MAX)
 }

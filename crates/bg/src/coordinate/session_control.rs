@@ -1,10 +1,11 @@
-//! What the thread that reads a coordinator's orders, and whoever ends a client, do to the trial under way.
+//! Controls the current trial from the thread that reads a coordinator's orders, and from the thread that ends a
+//! client.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::run::live::Live;
 
-/// Of one visit of a coordinator.
+/// The control of one coordinator's session.
 #[derive(Default)]
 pub struct SessionControl {
     held: Mutex<Held>,
@@ -14,7 +15,7 @@ pub struct SessionControl {
 #[derive(Default)]
 struct Held {
     word: Word,
-    /// Of the process that was prepared last.
+    /// The state of the process that was prepared last.
     live: Option<Arc<Live>>,
 }
 
@@ -24,12 +25,12 @@ enum Word {
     Wait,
     Go,
     Stop,
-    /// Nobody waits for the answer any more.
+    /// The coordinator is gone and reads no answer.
     Gone,
 }
 
 impl SessionControl {
-    /// From here on these trials are meant.
+    /// Directs all further orders to the trials of `live`.
     pub fn take(&self, live: &Arc<Live>) {
         let mut held = self.lock();
         held.live = Some(live.clone());
@@ -38,7 +39,7 @@ impl SessionControl {
         }
     }
 
-    /// Another trial is asked for: it waits for its start.
+    /// Prepares for another trial, which waits for its start.
     pub fn reset(&self) {
         self.say(Word::Wait);
     }
@@ -47,14 +48,14 @@ impl SessionControl {
         self.say(Word::Go);
     }
 
-    /// Ends the trial under way with what it has.
+    /// Ends the current trial with its results so far.
     pub fn stop(&self) {
         if let Some(live) = self.say(Word::Stop) {
             live.stop();
         }
     }
 
-    /// Ends whatever is under way, and lets nothing else begin.
+    /// Ends the current work and prevents any other from starting.
     pub fn part(&self) {
         if let Some(live) = self.say(Word::Gone) {
             live.end();
@@ -71,9 +72,11 @@ impl SessionControl {
         self.lock().word == Word::Gone
     }
 
+    /// Waits until the trial may start.
+    ///
     /// # Errors
     ///
-    /// That there will be no start.
+    /// The trial will not start.
     pub fn wait_for_go(&self) -> Result<(), String> {
         let held = self
             .changed

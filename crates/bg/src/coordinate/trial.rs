@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //!
-//! 1. No client is told to go before all are ready.
-//! 2. What is seen while the trial runs is of whole seconds of all clients.
+//! 1. No client receives go before all are ready.
+//! 2. The state of a running trial consists of whole seconds of all clients.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::{Connection, odd, share};
 use crate::run::live::{Interval, Live, Tell as OnSecond};
 use crate::verdict::measure::{Enough, Judged, Load, Measured, Trial};
 
-/// What all clients came to.
+/// The combined result of all clients.
 pub struct Together {
     pub measured: Measured,
     pub failures: Vec<(String, u64)>,
     pub injected: Vec<(String, u64)>,
 }
 
-/// A trial that clients run, one order given to each.
+/// A trial that clients run. Each of them has received its order.
 pub struct Running<'a> {
     pub clients: Vec<&'a Connection>,
     pub live: &'a Live,
@@ -31,9 +31,11 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
+    /// Runs the trial.
+    ///
     /// # Errors
     ///
-    /// The first client that does not get ready, dies, falls silent or fails.
+    /// A client does not get ready, crashes, falls silent or fails. The message names the first one.
     pub fn run(mut self, trial: &Trial) -> Result<Together, String> {
         let count = self.clients.len();
         let mut ready = vec![false; count];
@@ -83,7 +85,7 @@ fn together(done: impl Iterator<Item = Done>) -> Result<Together, String> {
     let mut sum: Option<Together> = None;
     let mut clients = Vec::new();
     for one in done {
-        // Without the seconds, which would be most of a report.
+        // Without the series, which would be the largest part of a report.
         clients.push(Measured {
             series: Vec::new(),
             ..one.measured.clone()
@@ -117,7 +119,7 @@ fn add(sum: &mut Vec<(String, u64)>, counts: &[(String, u64)]) {
     }
 }
 
-/// Gives each client an order.
+/// Sends each client an order.
 pub fn tell(clients: &[&Connection], order: impl Fn(usize) -> Order) -> Result<(), String> {
     for (index, client) in clients.iter().enumerate() {
         client
@@ -127,7 +129,7 @@ pub fn tell(clients: &[&Connection], order: impl Fn(usize) -> Order) -> Result<(
     Ok(())
 }
 
-/// Seconds that not all clients have told of.
+/// Seconds that some clients have not reported yet.
 struct Seconds {
     /// The index of the first of `waiting`.
     next: u64,
@@ -145,7 +147,7 @@ impl Seconds {
     }
 
     fn add(&mut self, client: usize, second: Second, trial: &Trial, running: &mut Running<'_>) {
-        // A client that tells of other seconds than those to come is not shown.
+        // A second that was already shown or is too far ahead is ignored.
         let Some(place) = second.index.checked_sub(self.next).filter(|it| *it < 3600) else {
             return;
         };
@@ -164,7 +166,7 @@ impl Seconds {
     }
 }
 
-/// A second of all clients.
+/// Shows a second of all clients.
 fn show(index: u64, all: impl Iterator<Item = Second>, trial: &Trial, running: &mut Running<'_>) {
     let live = running.live;
     let mut measured: Option<Measured> = None;
@@ -174,7 +176,7 @@ fn show(index: u64, all: impl Iterator<Item = Second>, trial: &Trial, running: &
         now_ns = second.now_ns.max(now_ns);
         counts &= second.counts;
         add(&mut failures, &second.failures);
-        // Where one does not judge meanwhile, nobody knows of all.
+        // If one client does not validate online, the total is unknown.
         match (&mut reads, second.reads) {
             (Some(sum), Some(theirs)) => sum.add(theirs),
             (reads, _) => *reads = None,
