@@ -1,19 +1,21 @@
-//! Chooses the load to confirm among those that did best: those whose order may be noise are run again.
+//! Chooses the load to confirm among those with the highest throughput: repeats the trials of loads whose order may be
+//! due to noise.
 //!
-//! The best of many trials is better than it would be again: chance had a part in it. So the first few are run again until their means are further
-//! apart than noise makes them, or alike to the tolerance.
+//! The best of many trials is likely to overestimate its load, because its noise was favourable. Therefore the best
+//! loads are run again until their means differ by more than the noise, or are equal within the tolerance.
 
 use super::search::Search;
 use super::{End, Purpose};
 
-/// Loads that are told apart.
+/// Number of best loads that are compared.
 const CANDIDATES: usize = 3;
 
 impl Search<'_, '_> {
-    /// The load with the highest mean, once noise decides no more; `found` where nothing is better by more than the tolerance.
+    /// Returns the load with the highest mean, once noise cannot change the order. Returns `found` if no load is better
+    /// by more than the tolerance.
     pub fn choose(&mut self, found: u64) -> Result<u64, End> {
         let most = self.bench.plan.trials_max as usize;
-        // Others may come up as the means of the first ones fall.
+        // Other loads may become candidates as the means of the first ones fall.
         for _ in 0..2 * most {
             let ranked = self.ranked();
             let unsure = ranked
@@ -36,7 +38,7 @@ impl Search<'_, '_> {
         Ok(if alike { found } else { best })
     }
 
-    /// Which of two loads to run again, where noise could decide between them and that matters.
+    /// Returns which of two loads to run again, if noise could change their order and the difference matters.
     fn unsure(&self, best: u64, other: u64) -> Option<u64> {
         let (many, few) = (self.trials(best), self.trials(other));
         let margin = self.noise().margin(many, few);

@@ -1,14 +1,15 @@
-//! Two reports side by side: what changed, and whether noise alone could have made it so.
+//! Compares two reports: what changed, and whether noise could explain the change.
 //!
-//! A report is that of `bg rate` or that of `bg run --json`. Of ratings the noise is known from the loads that were run several times, in either;
-//! of runs from their seconds, each a small trial. A change counts when it is more than that noise and more than the tolerance.
+//! A report is the output of `bg rate` or of `bg run --json`. For ratings, the noise is estimated from the loads that
+//! were run several times, in either report. For runs, it is estimated from their seconds, each of which counts as a
+//! small trial. A change is significant if it exceeds both this noise and the tolerance.
 //!
-//! | row | of | better is |
+//! | row | reports | better |
 //! |---|---|---|
-//! | throughput, or the load of Socialites | ratings | more |
-//! | throughput | runs | more |
-//! | p50, p95, p99 | runs | less |
-//! | unpredictable | both: percent of the reads, with those of wrong bytes | less; more is worse however little it is |
+//! | throughput, or the load of Socialites | ratings | higher |
+//! | throughput | runs | higher |
+//! | p50, p95, p99 | runs | lower |
+//! | unpredictable | both: percent of the reads, including those with wrong bytes | lower; any increase is worse |
 
 use std::collections::BTreeMap;
 
@@ -20,15 +21,15 @@ use crate::rate::noise::Noise;
 use crate::rate::report::{Ended, Report};
 use crate::verdict::measure::{ActionMeasured, Measured, Moment};
 
-/// What a report says, as far as two are compared.
+/// The part of a report that is compared.
 #[derive(Clone, Debug)]
 pub struct Subject {
     rows: Vec<Figure>,
     /// Percent of the reads.
     unpredictable: f64,
-    /// What was asked: names and values that should be the same.
+    /// The parameters, as names and values, which should be equal in both reports.
     question: Vec<(String, String)>,
-    /// Of a rating: the throughputs of each load that met the agreement.
+    /// For a rating: the throughputs of each load that met the agreement.
     loads: BTreeMap<u64, Vec<f64>>,
 }
 
@@ -37,19 +38,19 @@ struct Figure {
     name: &'static str,
     value: f64,
     more_is_better: bool,
-    /// Standard error, relative; None where trials of the same load say it.
+    /// Relative standard error. None if it follows from repeated trials of a load.
     error: Option<f64>,
 }
 
-/// One figure of both.
+/// One value in both reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub name: &'static str,
     pub a: f64,
     pub b: f64,
-    /// Percent by which b is more than a; null where a is zero.
+    /// Percent by which b exceeds a. Null if a is zero.
     pub change: Option<f64>,
-    /// Percent that noise could make.
+    /// The change, in percent, that noise could explain.
     pub noise: f64,
     pub verdict: Verdict,
 }
@@ -62,19 +63,21 @@ pub enum Verdict {
     Worse,
 }
 
-/// All of it. The verdict is `Worse` if any row's is; else `Better` if any row's is.
+/// The whole comparison. The verdict is `Worse` if any row is worse; otherwise `Better` if any row is better.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     pub rows: Vec<Row>,
     pub verdict: Verdict,
-    /// What both were not asked alike, in words.
+    /// The parameters that differ between the two, as text.
     pub differences: Vec<String>,
 }
 
 impl Subject {
+    /// Parses a report.
+    ///
     /// # Errors
     ///
-    /// Why the text is no report that can be compared.
+    /// The text is not a report that can be compared.
     pub fn read(text: &str) -> Result<Subject, String> {
         let value: Value =
             serde_json::from_str(text).map_err(|why| format!("it is no JSON: {why}"))?;
@@ -131,7 +134,7 @@ fn of_rating(report: &Report) -> Result<Subject, String> {
 fn of_run(measured: &Measured) -> Subject {
     let mut all = ActionMeasured::new();
     measured.actions.iter().for_each(|one| all.add(one));
-    // The last second may be a part of one.
+    // The last second may be incomplete.
     let whole = measured.duration.as_secs() as usize;
     let seconds = &measured.series[..whole.min(measured.series.len())];
     let error = |of: &dyn Fn(&Moment) -> f64| {
@@ -172,7 +175,7 @@ fn of_run(measured: &Measured) -> Subject {
     }
 }
 
-/// Relative to the mean; of fewer than three seconds a twentieth is guessed.
+/// Returns the standard error relative to the mean. With fewer than three seconds, 5 % is assumed.
 fn standard_error(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count.max(1.0);
@@ -193,11 +196,11 @@ fn share(bad: f64, reads: f64) -> f64 {
     }
 }
 
-/// What b is beside a. `tolerance`: a share of a figure that does not matter, however surely it changed.
+/// Compares b with a. `tolerance`: the relative change that does not matter, even if it is significant.
 ///
 /// # Errors
 ///
-/// A rating and a run have nothing to compare.
+/// A rating and a run have no values in common.
 pub fn compare(a: &Subject, b: &Subject, tolerance: f64) -> Result<Comparison, String> {
     let names = |of: &Subject| of.rows.iter().map(|row| row.name).collect::<Vec<_>>();
     if names(a) != names(b) {
@@ -211,7 +214,7 @@ pub fn compare(a: &Subject, b: &Subject, tolerance: f64) -> Result<Comparison, S
         .zip(&b.rows)
         .map(|(a, b)| {
             let noise = match (a.error, b.error) {
-                // About one in twenty changes by more where nothing changed.
+                // Two standard errors: without a real change, about one comparison in twenty exceeds this.
                 (Some(one), Some(other)) => 2.0 * one.hypot(other),
                 _ => noise,
             };

@@ -1,15 +1,18 @@
-//! Confirms a rating by a trial of the full duration: a load that met the agreement for seconds may miss it in a minute.
+//! Confirms a rating by a trial of the full duration: a load that meets the agreement for seconds may miss it within a
+//! minute.
 //!
-//! When the confirming trial misses, the load is backed off by one, two, four ... (of the tolerance's size where that is more), then narrowed
-//! between the last that missed and the first that met, all with the full duration.
+//! If the confirming trial misses, the load is reduced by one, two, four, ... (or multiples of the tolerance, if that
+//! is larger). It is then narrowed between the last load that missed and the first that met the agreement, with trials
+//! of the full duration.
 //!
-//! When it meets the agreement with less than another load did in its trials, that one is confirmed, too: the rating is the best that was confirmed.
+//! If the confirmed load has a lower throughput than another load had in its trials, that other load is confirmed too:
+//! the rating is the best confirmed load.
 
 use super::search::Search;
 use super::{Bench, End, Goal, Plan, Purpose};
 
 impl Search<'_, '_> {
-    /// The index of the experiment that confirms the rating; None where no load does.
+    /// Returns the index of the experiment that confirms the rating. None if no load can be confirmed.
     pub fn confirm(&mut self, found: u64) -> Result<Option<usize>, End> {
         let Some(mut best) = hold(self.bench, found)? else {
             return Ok(None);
@@ -39,8 +42,8 @@ impl Search<'_, '_> {
         Ok(Some(best))
     }
 
-    /// The load whose trials did best, if that is more than what was confirmed by more than noise, and no trial of the full duration has said what
-    /// it does.
+    /// Returns the load with the best trials, if it exceeds the confirmed throughput by more than the noise and no
+    /// trial of the full duration has decided it.
     fn unconfirmed(&self, best: usize) -> Option<u64> {
         let experiments = &self.bench.experiments;
         let rated = experiments[best].throughput;
@@ -57,7 +60,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// The index of the experiment of the full duration that this load, or one below it, met.
+/// Returns the index of the experiment of the full duration in which this load, or a lower one, met the agreement.
 fn hold(bench: &mut Bench<'_>, load: u64) -> Result<Option<usize>, End> {
     let first = bench.run(load, Purpose::Confirm)?;
     if bench.experiments[first].verdict.met {
@@ -102,7 +105,7 @@ fn hold(bench: &mut Bench<'_>, load: u64) -> Result<Option<usize>, End> {
     }
 }
 
-/// The smallest difference between loads that is worth an experiment.
+/// Returns the smallest difference between loads that is worth an experiment.
 fn fine(plan: &Plan, load: u64) -> u64 {
     match plan.goal {
         Goal::Soar => ((load as f64 * plan.tolerance) as u64).max(1),

@@ -1,28 +1,38 @@
-//! The rating: how much load a data store takes under an agreement.
+//! The rating: the load that a data store sustains under an agreement.
 //!
-//! *SoAR* is the highest throughput among the loads that meet the agreement, *Socialites* the highest number of threads (or actions a
-//! second) that meets it. [`rate`] finds them with few experiments; it sees the data store through [`Laboratory`] alone.
+//! *SoAR* is the highest throughput among the loads that meet the agreement, *Socialites* the highest number of threads
+//! (or actions per second) that meets it. [`rate`] finds them with few experiments. It accesses the data store only
+//! through [`Laboratory`].
 //!
 //! ```text
-//!   double ──(misses, or rises no more, twice)──► narrow ──(nothing to gain)──► choose ──► confirm ──(met)──► rating
-//!     │ misses at once                                                                     │ missed   ▲
-//!     ▼                                                                                    ▼          │ another did more
+//!   double ──(misses or stops rising, twice)──► narrow ──(no further gain)──► choose ──► confirm ──(met)──► rating
+//!     │ first load misses                                                                  │ missed   ▲
+//!     ▼                                                                                    ▼          │ another load was better
 //!   halve ──(misses at 1)──► rating 0                                                  back off ──────┘
 //! ```
 //!
-//! The report's search (its section on heuristic search, and Figure 13), made safe against noise. `search` doubles and narrows, `choose` runs again
-//! what noise could have put in a wrong order, `confirm` runs the full duration and backs off, `noise` says when two throughputs differ. Then `report`: what is kept of
-//! a rating, and `compare`: two of them side by side.
+//! The algorithm is the search of BG's technical report (its section on heuristic search, and Figure 13), made robust
+//! against noise.
+//!
+//! - `search` doubles and narrows.
+//! - `choose` repeats trials whose order may be due to noise.
+//! - `confirm` runs the full duration and backs off.
+//! - `noise` decides whether two throughputs differ.
+//! - `report` is the stored form of a rating.
+//! - `compare` compares two reports.
 //!
 //! Invariants:
 //!
-//! 1. The rating's figures are those of one trial of the agreement's full duration that met it. Without such a trial it is zero.
-//! 2. A load is never visited twice without need: what was run is remembered, and run again only where noise could have decided.
-//! 3. The search looks below the last load that rose: the peak of throughput may lie on either side of it.
-//! 4. A trial of the search that clearly misses ends early (`agreement/early`); the confirming ones never do.
-//! 5. No load that met the agreement did more than the rating, by more than noise, unless a trial of the full duration said otherwise or
-//!    a note says that none was run.
-//! 6. A load that ends the doubling does so in two trials; of two that disagree the first is set aside, and that is noted.
+//! 1. The values of a rating come from one trial of the agreement's full duration that met it. Without such a trial,
+//!    the rating is zero.
+//! 2. No load is run twice without need: results are kept, and a load is run again only if noise could have decided its
+//!    result.
+//! 3. The search also explores loads below the last one that increased the throughput: the peak may lie on either side
+//!    of it.
+//! 4. A trial of the search that clearly misses ends early (`agreement/early`); confirming trials never do.
+//! 5. No load that met the agreement exceeded the rating by more than noise, unless a trial of the full duration
+//!    contradicted it or a note says that none was run.
+//! 6. A load ends the doubling only after two trials. If they disagree, the first is discarded, and a note says so.
 
 use std::fmt;
 use std::time::Duration;
@@ -40,7 +50,7 @@ mod noise;
 pub mod report;
 mod search;
 
-/// What is looked for.
+/// The goal of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
@@ -50,17 +60,17 @@ pub enum Goal {
     Socialites,
 }
 
-/// What a load is a number of.
+/// The unit of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
     /// Closed loop: emulated threads.
     Threads,
-    /// Open loop: actions a second.
+    /// Open loop: actions per second.
     Rate,
 }
 
-/// What to rate by.
+/// The parameters of a rating.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub sla: Sla,
@@ -68,20 +78,22 @@ pub struct Plan {
     pub over: Over,
     /// The load of the first experiment; at least 1.
     pub first: u64,
-    /// No load above it is tried.
+    /// The highest load to try.
     pub most: u64,
     #[serde(skip)]
     pub warmup: Duration,
-    /// Of each experiment of the search; the confirming one lasts as the agreement says.
+    /// Duration of each experiment of the search. The agreement defines the duration of the confirming one.
     #[serde(skip)]
     pub trial: Duration,
-    /// Part of the throughput (0.01 is a percent) that is not worth another experiment. Socialites are exact whatever it is.
+    /// The proportion of the throughput (0.01 is one percent) that is not worth another experiment. Socialites are
+    /// exact regardless.
     pub tolerance: f64,
-    /// Trials of one load in the search, where noise could decide.
+    /// Maximum number of trials of one load in the search, if noise could decide its result.
     pub trials_max: u32,
-    /// Whether trials of the search go on that clearly miss the agreement.
+    /// Whether trials of the search continue although they clearly miss the agreement.
     pub full_trials: bool,
-    /// The search ends in time for a rating that is confirmed after so long; None: when nothing is to be gained.
+    /// Time limit: the search ends early enough that the rating is confirmed within this time. None: the search ends
+    /// when no gain is expected.
     #[serde(skip)]
     pub within: Option<Duration>,
 }
@@ -111,18 +123,18 @@ impl Plan {
     }
 }
 
-/// Why an experiment was run.
+/// The reason for an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
     Double,
-    /// The first load missed: is there a smaller one?
+    /// The first load missed; tries a lower one.
     Halve,
     Narrow,
-    /// Noise could have decided.
+    /// Noise could have decided the result.
     Again,
     Confirm,
-    /// The confirming trial missed: is there a smaller load that meets the agreement for as long?
+    /// The confirming trial missed; tries a lower load for the full duration.
     BackOff,
 }
 
@@ -139,28 +151,28 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// A trial of the search and what came of it.
+/// A trial of the search and its result.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     pub load: u64,
     pub purpose: Purpose,
-    /// Actions a second.
+    /// Actions per second.
     pub throughput: f64,
-    /// Of this trial alone.
+    /// The verdict on this trial alone.
     pub verdict: Verdict,
-    /// It was clear before its time that it misses.
+    /// Whether the trial ended early because it clearly missed.
     pub ended_early: bool,
     pub measured: Measured,
 }
 
-/// What a data store is rated.
+/// The rating of a data store.
 #[derive(Clone, Debug)]
 pub struct Rating {
-    /// Index into `experiments` of the trial that confirmed the rating; None for a rating of zero.
+    /// Index into `experiments` of the trial that confirmed the rating. None for a rating of zero.
     pub confirmed: Option<usize>,
-    /// In the order in which they were run.
+    /// In the order of execution.
     pub experiments: Vec<Experiment>,
-    /// What the reader should know: set aside, backed off, the largest load allowed reached.
+    /// Remarks for the reader: discarded trials, back-off, the maximum load reached.
     pub notes: Vec<String>,
     pub end: End,
 }
@@ -169,25 +181,25 @@ pub struct Rating {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Rated,
-    /// Before it was done, as the caller wished.
+    /// Ended early by the caller.
     Interrupted,
-    /// An experiment had no result, twice: why.
+    /// An experiment failed twice; the reason.
     Failed(String),
 }
 
-/// What several trials of one load came to: how far a rating may be trusted.
+/// The variation between several trials of one load: how reliable a rating is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub trials: usize,
-    /// Actions a second.
+    /// Actions per second.
     pub least: f64,
     pub most: f64,
-    /// Standard deviation, relative to the mean; zero of one trial.
+    /// Standard deviation relative to the mean. Zero for a single trial.
     pub deviation: f64,
 }
 
 impl Spread {
-    /// None of none.
+    /// Returns the spread of throughputs. None if there are none.
     pub fn of(throughputs: &[f64]) -> Option<Spread> {
         let freedom = throughputs.len().checked_sub(1)?;
         let mean = noise::mean(throughputs).max(f64::MIN_POSITIVE);
@@ -202,14 +214,14 @@ impl Spread {
 }
 
 impl Experiment {
-    /// Whether it was of the agreement's full duration.
+    /// Whether the trial ran for the agreement's full duration.
     fn confirms(&self) -> bool {
         matches!(self.purpose, Purpose::Confirm | Purpose::BackOff)
     }
 }
 
 impl Rating {
-    /// Of all trials of the load that is rated, those of the search too.
+    /// Returns the spread of all trials of the rated load that met the agreement, including those of the search.
     pub fn spread(&self) -> Option<Spread> {
         let load = self.best()?.load;
         let same = self.experiments.iter().filter(|one| one.load == load);
@@ -224,18 +236,19 @@ impl Rating {
         self.confirmed.map(|index| &self.experiments[index])
     }
 
-    /// Zero where no load meets the agreement, or the search did not end.
+    /// Returns the rated load. Zero if no load meets the agreement or the search did not complete.
     pub fn load(&self) -> u64 {
         self.best().map_or(0, |best| best.load)
     }
 
-    /// Of the confirming trial.
+    /// Returns the throughput of the confirming trial.
     pub fn throughput(&self) -> f64 {
         self.best().map_or(0.0, |best| best.throughput)
     }
 }
 
-/// Looks for the rating. `progress` is told each experiment as it ends, and says whether to go on; a laboratory that is over ends it, too.
+/// Searches for the rating. `progress` receives each experiment when it ends, and returns whether to continue. A
+/// laboratory that is over ends the search too.
 pub fn rate(
     plan: &Plan,
     laboratory: &mut dyn Laboratory,
@@ -265,8 +278,8 @@ pub fn rate(
     }
 }
 
-/// Rates with trials of each of these durations, ascending and at least one, until two ratings in a row differ by no more than the tolerance. Returns the last
-/// rating and its plan.
+/// Rates with trials of each of these durations (at least one, ascending) until two consecutive ratings differ by no
+/// more than the tolerance. Returns the last rating and its plan.
 pub fn rate_until_alike(
     plan: &Plan,
     trials: &[Duration],
@@ -300,23 +313,24 @@ pub fn rate_until_alike(
     rated.expect("there is at least one duration")
 }
 
-/// Runs experiments and writes them down.
+/// Runs experiments and keeps their results.
 struct Bench<'a> {
     plan: &'a Plan,
     laboratory: &'a mut dyn Laboratory,
     progress: &'a mut dyn FnMut(&Experiment) -> bool,
     experiments: Vec<Experiment>,
     notes: Vec<String>,
-    /// Trials of the search last so long, where shorter ones had no calls.
+    /// Duration of the search's trials, if shorter ones had no calls.
     longer: Duration,
-    /// When the rating began, by the laboratory's clock.
+    /// Start of the rating on the laboratory's clock.
     began: Duration,
-    /// How long all trials so far should have taken.
+    /// The planned duration of all trials so far.
     asked: Duration,
     told_late: bool,
 }
 
-/// A trial without calls is run again twice as long, unless that is longer than this and than the agreement's.
+/// A trial without calls is repeated with twice the duration, up to this or the agreement's duration, whichever is
+/// longer.
 const LONGEST: Duration = Duration::from_secs(60);
 
 impl Bench<'_> {
@@ -326,7 +340,7 @@ impl Bench<'_> {
             return false;
         };
         let spent = self.laboratory.now().saturating_sub(self.began);
-        // Connecting and judging take their time, too.
+        // Connecting and validating also take time.
         let slower = match self.asked.is_zero() {
             true => 1.0,
             false => (spent.as_secs_f64() / self.asked.as_secs_f64()).max(1.0),
@@ -344,7 +358,7 @@ impl Bench<'_> {
         late
     }
 
-    /// The index of the experiment.
+    /// Runs an experiment and returns its index.
     fn run(&mut self, load: u64, purpose: Purpose) -> Result<usize, End> {
         let confirms = matches!(purpose, Purpose::Confirm | Purpose::BackOff);
         let asked = match confirms {
@@ -385,7 +399,7 @@ impl Bench<'_> {
         }
     }
 
-    /// One trial, and once more if it had no result.
+    /// Runs a trial, and repeats it once if it failed.
     fn measure(&mut self, load: u64, duration: Duration, confirms: bool) -> Result<Measured, End> {
         let plan = self.plan;
         let trial = Trial::timed(plan.load(load), plan.warmup, duration);

@@ -1,22 +1,23 @@
-//! When two throughputs differ, and when noise hides it.
+//! Decides whether two throughputs differ or whether noise hides the difference.
 //!
-//! All loads are taken to share one relative noise, known from the trials that were repeated. Before any was, it is guessed to be [`GUESS`];
-//! what is left of the guess shrinks with each repeated trial, so that two trials alike by chance are not taken for silence.
+//! All loads are assumed to have the same relative noise, which is estimated from repeated trials. Without any, it is
+//! assumed to be [`GUESS`]. The weight of this assumption decreases with each repeated trial, so that two trials that
+//! agree by chance do not suggest an absence of noise.
 
-/// Standard deviation of a trial's throughput, relative, before there is evidence.
+/// Assumed relative standard deviation of a trial's throughput before there is evidence.
 const GUESS: f64 = 0.02;
 
-/// What repeated trials say of the noise.
+/// The evidence on noise from repeated trials.
 #[derive(Debug, Default)]
 pub struct Noise {
     /// Sum of squared relative deviations from the mean of their load.
     squares: f64,
-    /// Degrees of freedom: trials less loads.
+    /// Degrees of freedom: the number of trials minus the number of loads.
     freedom: u32,
 }
 
 impl Noise {
-    /// Of the throughputs seen at each load.
+    /// Returns the noise of the throughputs measured at each load.
     pub fn of<'a>(loads: impl Iterator<Item = &'a [f64]>) -> Noise {
         let mut noise = Noise::default();
         for samples in loads {
@@ -33,7 +34,8 @@ impl Noise {
         noise
     }
 
-    /// Half the 80 % t-interval of the difference between the means of so many trials each, relative to those.
+    /// Returns half the width of the 80 % t-interval for the difference between the means of `trials` and `others`
+    /// trials, relative to the means.
     pub fn margin(&self, trials: usize, others: usize) -> f64 {
         let guess = GUESS / f64::from(1 + self.freedom);
         let seen = self.squares / f64::from(self.freedom.max(1));
@@ -47,7 +49,8 @@ pub fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len() as f64
 }
 
-/// Student's t that one in ten exceeds; above nine degrees of freedom by the expansion in their reciprocal, good to half a percent.
+/// Returns the 90th percentile of Student's t distribution. Above nine degrees of freedom it is the expansion in their
+/// reciprocal, accurate to half a percent.
 fn t_90(freedom: u32) -> f64 {
     const TABLE: [f64; 9] = [
         3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383,

@@ -1,13 +1,15 @@
-//! Doubling, then narrowing: which load to confirm.
+//! Searches for the load to confirm: doubles, then narrows.
 //!
-//! Doubling ends with three loads of which the middle one is the best: the bracket. Narrowing probes inside it. The probe is taken
-//! at the top of the parabola through the three, and every other time at the golden section of the wider side, so that
-//! a curve that is no parabola cannot keep one side wide. A load that misses the agreement counts as below all that meet it.
+//! Doubling ends with three loads of which the middle one is the best: the bracket. Narrowing runs probes inside it. A
+//! probe is at the vertex of the parabola through the three points, and every second time at the golden section of the
+//! wider side, so that a curve that is not a parabola cannot keep one side wide. A load that misses the agreement ranks
+//! below all that meet it.
 //!
-//! Narrowing ends when nothing is to be gained. Either each side of the bracket holds no further load, or no more than the tolerance could be
-//! gained there by a throughput that is concave from 0 on (as that of stores that saturate is). Or the top of a parabola was
-//! visited, did what the parabola promised, and the parabola through the new bracket promises no more. Where noise lets neither
-//! come true, narrowing ends with half as many experiments as doubling took, and one: by then the bracket is as fine as the tolerance.
+//! Narrowing ends when no gain is expected. This is the case if each side of the bracket contains no further load, or
+//! allows no gain above the tolerance for a throughput that is concave from 0 on (as for stores that saturate). It is
+//! also the case if the vertex of a parabola was probed, reached the predicted throughput, and the parabola through the
+//! new bracket predicts no more. If noise prevents both, narrowing ends after half as many experiments as doubling
+//! took, plus one: by then the bracket is as fine as the tolerance.
 
 use std::collections::BTreeMap;
 
@@ -15,34 +17,34 @@ use super::noise::{Noise, mean};
 use super::{Bench, End, Goal, Purpose};
 use crate::verdict::agreement::{Tally, Verdict};
 
-/// At loads up to this one the throughput may fall by any part and rise again: few calls are under way at the same time, and their ways of waiting
-/// for each other are few.
+/// Up to this load, the throughput may fall by any amount and rise again: with few concurrent calls, it depends
+/// strongly on how they wait for each other.
 const DIP_MAX: u64 = 8;
 
-/// At loads above it a fall by more than this part is the way down.
+/// Above that load, a fall by more than this proportion means that the peak was passed.
 const DIP_DEPTH: f64 = 0.25;
 
-/// A load and what its trials said.
+/// The trials of a load.
 #[derive(Debug, Default)]
 struct Point {
     throughputs: Vec<f64>,
-    /// Of all its trials, one for each clause.
+    /// The sum over all trials, one tally for each clause.
     tallies: Vec<Tally>,
 }
 
-/// Loads around the one sought.
+/// The interval of loads that contains the best one.
 #[derive(Clone, Copy, Debug)]
 struct Bracket {
-    /// Visited, or 0.
+    /// A load that was run, or 0.
     low: u64,
-    /// The best known.
+    /// The best load so far.
     best: u64,
-    /// Visited and worse, or one above the largest allowed.
+    /// A load that was run and is worse, or the maximum load plus one.
     high: u64,
 }
 
 impl Bracket {
-    /// With a probe inside of it.
+    /// Returns the bracket after a probe inside it.
     fn around(self, probe: u64, better: bool) -> Bracket {
         let Bracket { low, best, high } = self;
         match (probe < best, better) {
@@ -65,7 +67,7 @@ impl Bracket {
     }
 }
 
-/// Its highest point.
+/// The vertex of a parabola.
 #[derive(Clone, Copy, Debug)]
 struct Parabola {
     top: f64,
@@ -87,7 +89,7 @@ impl<'s, 'b> Search<'s, 'b> {
 }
 
 impl Search<'_, '_> {
-    /// The index of the experiment that confirms the rating; None where no load meets the agreement.
+    /// Returns the index of the experiment that confirms the rating. None if no load meets the agreement.
     pub fn run_to_a_rating(&mut self) -> Result<Option<usize>, End> {
         let Some(start) = self.first()? else {
             return Ok(None);
@@ -106,7 +108,7 @@ impl Search<'_, '_> {
         self.confirm(load)
     }
 
-    /// The first load that meets the agreement, halving from the plan's first.
+    /// Returns the first load that meets the agreement, halving from the plan's first load.
     fn first(&mut self) -> Result<Option<u64>, End> {
         let mut load = self.bench.plan.first.max(1);
         self.visit(load, Purpose::Double)?;
@@ -140,7 +142,7 @@ impl Search<'_, '_> {
             best: start,
             high: most + 1,
         };
-        // Halving came down from a load that misses.
+        // Halving started from a higher load that misses.
         if let Some((&high, _)) = self.points.range(start + 1..).next() {
             bracket.high = high;
             return Ok(bracket);
@@ -172,8 +174,9 @@ impl Search<'_, '_> {
         Ok(bracket)
     }
 
-    /// Whether a load that ends the doubling is but a dip: the next one is better than what was best. Who waits for whom on which processor
-    /// decides as much as how much there is to do, so a curve may fall and rise again.
+    /// Whether a load that ends the doubling is only a dip: the next one is better than the previous best. The
+    /// placement of threads on processors affects throughput as much as the load does, so a curve may fall and rise
+    /// again.
     fn rises_beyond(&mut self, best: u64, dip: u64) -> Result<bool, End> {
         let plan = &self.bench.plan;
         let may_be = plan.goal == Goal::Soar && dip.saturating_mul(2) <= plan.most;
@@ -185,7 +188,7 @@ impl Search<'_, '_> {
             return Ok(false);
         }
         self.visit(dip * 2, Purpose::Double)?;
-        // On a plateau chance alone would lead on and on.
+        // On a plateau, chance alone would continue the doubling indefinitely.
         let margin = self.noise().margin(self.trials(dip * 2), self.trials(best));
         let enough = 1.0 + margin.max(self.bench.plan.tolerance);
         let rises = self.met(dip * 2) && self.throughput(dip * 2) > self.throughput(best) * enough;
@@ -204,7 +207,7 @@ impl Search<'_, '_> {
         self.met(to) && self.throughput(to) > self.throughput(from) * enough
     }
 
-    /// A second trial of a load that would end the doubling. When it is good by itself, the first is set aside.
+    /// Runs a second trial of a load that would end the doubling. If it is good by itself, the first is discarded.
     fn doubt(&mut self, load: u64, good: impl Fn(&Self) -> bool) -> Result<(), End> {
         if self.points[&load].throughputs.len() > 1 || self.bench.is_late() {
             return Ok(());
@@ -225,7 +228,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// The load with the highest throughput among those that meet the agreement, to the tolerance.
+    /// Returns the load with the highest throughput among those that meet the agreement, within the tolerance.
     fn narrow(&mut self, mut bracket: Bracket) -> Result<u64, End> {
         let budget = self.bench.experiments.len() / 2 + 1;
         let spent = self.bench.experiments.len() + budget;
@@ -233,7 +236,7 @@ impl Search<'_, '_> {
             if self.bench.is_late() {
                 break;
             }
-            // An edge of the agreement is halved into until it is found.
+            // If the upper end misses the agreement, bisection continues until the limit is found.
             if self.bench.experiments.len() >= spent && self.height(bracket.high).is_some() {
                 self.bench.note(format!(
                     "narrowing stopped after {budget} experiments: a load from {} to {} may be a little better",
@@ -266,7 +269,7 @@ impl Search<'_, '_> {
         Ok(bracket.best)
     }
 
-    /// Whether a probe at its top did what a parabola promised, as far as noise can tell.
+    /// Whether a probe at its vertex reached the throughput that a parabola predicted, within noise.
     fn kept(&self, promised: Parabola, probe: u64) -> bool {
         let Some(height) = self.height(probe) else {
             return false;
@@ -275,7 +278,7 @@ impl Search<'_, '_> {
         (height / promised.height - 1.0).abs() <= margin.max(self.bench.plan.tolerance)
     }
 
-    /// The highest load that meets the agreement: `best` does, `high` does not.
+    /// Returns the highest load that meets the agreement: `best` meets it, `high` does not.
     fn bisect(&mut self, mut bracket: Bracket) -> Result<u64, End> {
         while bracket.high - bracket.best > 1 && !self.bench.is_late() {
             let probe = bracket.best + (bracket.high - bracket.best) / 2;
@@ -289,7 +292,7 @@ impl Search<'_, '_> {
         Ok(bracket.best)
     }
 
-    /// The golden section of the wider side that is worth it.
+    /// Returns the golden section of the wider side with a possible gain.
     fn golden(&self, bracket: Bracket, left: bool, right: bool) -> Option<u64> {
         let Bracket { low, best, high } = bracket;
         let step = |width: u64| ((width as f64 * 0.381_966).round() as u64).clamp(1, width - 1);
@@ -297,7 +300,8 @@ impl Search<'_, '_> {
             (false, false) => None,
             (true, false) => Some(best - step(best - low)),
             (true, true) if best - low > high - best => Some(best - step(best - low)),
-            // What misses the agreement says nothing of the throughput: the edge may be anywhere.
+            // A load that misses the agreement gives no information on the throughput: the limit may be anywhere, so
+            // bisect.
             (_, true) if self.height(high).is_none() => Some(best + (high - best) / 2),
             (_, true) => Some(best + step(high - best)),
         }
@@ -308,7 +312,7 @@ impl Search<'_, '_> {
         let width = (high - best) as f64;
         let mut gain = width / best as f64;
         if let (Some(bottom), Some(top)) = (self.height(low), self.height(best)) {
-            // It rises no steeper than up to the best.
+            // The slope is at most that from `low` to `best`.
             gain = gain.min((top - bottom) / (best - low) as f64 * width / top);
         }
         high - best > 1 && gain > self.bench.plan.tolerance
@@ -319,7 +323,7 @@ impl Search<'_, '_> {
         let width = (best - low) as f64;
         let mut gain = width / low as f64;
         if let (Some(top), Some(end)) = (self.height(best), self.height(high)) {
-            // It falls no steeper than behind the best.
+            // The slope is at most that from `best` to `high`.
             gain = gain.min((top - end) / (high - best) as f64 * width / top);
         }
         let below = self.below(low);
@@ -327,14 +331,15 @@ impl Search<'_, '_> {
             (self.height(below), self.height(low), self.height(best))
             && below < low
         {
-            // It rises no steeper than below.
+            // The slope is at most that below `low`.
             let slope = (bottom - from) / (low - below) as f64;
             gain = gain.min((bottom + slope * width) / top - 1.0);
         }
         best - low > 1 && gain > self.bench.plan.tolerance
     }
 
-    /// Through the three loads of the bracket; None where an end misses the agreement, or where all are alike.
+    /// Returns the parabola through the three loads of the bracket. None if an end misses the agreement or if the three
+    /// points have no maximum.
     fn parabola(&self, Bracket { low, best, high }: Bracket) -> Option<Parabola> {
         let middle = self.height(best)?;
         let (left, right) = ((best - low) as f64, (high - best) as f64);
@@ -348,10 +353,11 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Whether a probe is better than the best; runs either again while noise could decide, until so many experiments were run.
+    /// Whether a probe is better than the best. Runs either again while noise could decide, until `spent` experiments
+    /// were run.
     fn is_better(&mut self, probe: u64, bracket: Bracket, spent: usize) -> Result<bool, End> {
         let best = bracket.best;
-        // Below an edge of the agreement more load is more throughput but for noise.
+        // Below the limit of the agreement, throughput increases with load except for noise.
         let rises = probe > best && self.height(bracket.high).is_none();
         loop {
             let (Some(new), Some(old)) = (self.height(probe), self.height(best)) else {
@@ -359,7 +365,8 @@ impl Search<'_, '_> {
             };
             let (mine, theirs) = (self.trials(probe), self.trials(best));
             let margin = self.noise().margin(mine, theirs);
-            // Where noise is smaller than what is looked for, a wrong choice between two alike costs less than that.
+            // If the noise is below the tolerance, a wrong choice between two similar loads costs less than the
+            // tolerance.
             let clear = (new / old - 1.0).abs() > margin
                 || margin <= self.bench.plan.tolerance
                 || (rises && new > old);
@@ -369,14 +376,14 @@ impl Search<'_, '_> {
                 || self.bench.experiments.len() >= spent
                 || self.bench.is_late()
             {
-                // Of two alike the smaller load is the better.
+                // Of two equal loads, the smaller one is better.
                 return Ok(new > old || (new == old && probe < best));
             }
             self.run(fewer, Purpose::Again)?;
         }
     }
 
-    /// Runs a load not run yet, again while chance could decide whether it meets the agreement.
+    /// Runs a load that was not run yet, and repeats it while chance could decide whether it meets the agreement.
     fn visit(&mut self, load: u64, purpose: Purpose) -> Result<(), End> {
         if self.points.contains_key(&load) {
             return Ok(());
@@ -419,7 +426,7 @@ impl Search<'_, '_> {
         mean(&self.points[&load].throughputs)
     }
 
-    /// The throughput of a load that was visited and meets the agreement. Without load nothing is done.
+    /// Returns the throughput of a load that was run and meets the agreement. The throughput of load 0 is 0.
     fn height(&self, load: u64) -> Option<f64> {
         if load == 0 {
             return Some(0.0);
@@ -435,7 +442,7 @@ impl Search<'_, '_> {
         Noise::of(self.points.values().map(|point| &*point.throughputs))
     }
 
-    /// The loads that meet the agreement, the one with the highest throughput first.
+    /// Returns the loads that meet the agreement, in descending order of throughput.
     pub(super) fn ranked(&self) -> Vec<u64> {
         let met = self.points.keys().copied().filter(|load| self.met(*load));
         let mut ranked: Vec<u64> = met.collect();
@@ -443,7 +450,7 @@ impl Search<'_, '_> {
         ranked
     }
 
-    /// The largest load visited below; 0 where there is none.
+    /// Returns the largest lower load that was run, or 0 if there is none.
     fn below(&self, load: u64) -> u64 {
         self.points
             .range(..load)

@@ -1,13 +1,14 @@
-//! JSON that a person can look through and that takes little room: a line for each experiment, each action, each second.
+//! Writes JSON that is readable but compact: one line for each experiment, each action and each second.
 //!
-//! Histograms are nearly all of a rating, and their pairs of numbers took four lines each.
+//! Histograms are most of a rating, and standard pretty-printing would take four lines for each of their pairs of
+//! numbers.
 
 use serde_json::Value;
 
-/// Objects that are broken into lines at most, one in another. An entry of a list is a line, whatever it holds.
+/// Maximum nesting depth of objects that are split into lines. An entry of a list always takes one line.
 const DEPTH: usize = 3;
 
-/// The value as JSON, one member or entry a line down to where that helps.
+/// Returns the value as JSON, with one member or entry per line down to [`DEPTH`].
 pub fn lines(value: &Value) -> String {
     let mut out = String::new();
     write(&mut out, value, 0);

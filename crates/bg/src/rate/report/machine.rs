@@ -1,4 +1,4 @@
-//! What the rating ran on.
+//! The machine that a rating ran on.
 
 use std::fs;
 use std::thread::available_parallelism;
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use larder_types::figures;
 use serde::{Deserialize, Serialize};
 
-/// Facts of the machine that made the load. What the system does not tell is `unknown`.
+/// Properties of the machine that generated the load. Properties that the system does not report are `unknown`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     pub processor: String,
@@ -16,7 +16,7 @@ pub struct Machine {
     pub system: String,
     pub kernel: String,
     pub bg: String,
-    /// When this was asked, in UTC: `2031-02-03 04:05`.
+    /// When the properties were read, in UTC: `2031-02-03 04:05`.
     pub time: String,
 }
 

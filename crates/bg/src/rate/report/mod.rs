@@ -1,11 +1,12 @@
-//! A rating as it is kept: what was asked, each experiment in short, and the whole of the trial that the rating stands on.
+//! The stored form of a rating: the parameters, a summary of each experiment, and the complete confirming trial.
 //!
 //! ```text
 //!   Rating + Plan + Facts ──► Report ◄──► rating.json
 //!                               └───────► rating.html   (`ui/page`)
 //! ```
 //!
-//! The JSON's shape is that of the structs here (`docs/formats/rating.md`). The page shows nothing else, so that it can be made of the JSON again.
+//! The structs of this module define the JSON format (`docs/formats/rating.md`). The page shows nothing else, so it can
+//! be generated from the JSON at any time.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,49 +23,49 @@ mod machine;
 
 pub use machine::Machine;
 
-/// How the JSON calls its shape.
+/// The format name in the JSON.
 pub const FORMAT: &str = "bg-rating-1";
 
-/// What the reader should know beside the figures.
+/// Information for the reader besides the results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Facts {
-    /// Of the data store, as `--store` names it.
+    /// The data store, as in `--store`.
     pub store: String,
-    /// Run it again to rate again.
+    /// The command that repeats the rating.
     pub command: String,
-    /// Names and values of the population, the mix and the like, in the order to show them.
+    /// Names and values of the population, the mix and other parameters, in display order.
     pub settings: Vec<(String, String)>,
     pub machine: Machine,
 }
 
-/// A rating as JSON has it.
+/// A rating in its JSON form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub format: String,
     pub facts: Facts,
     pub plan: Plan,
-    /// Of each experiment of the search.
+    /// Duration of each experiment of the search.
     pub trial_seconds: f64,
-    /// Of the confirming one.
+    /// Duration of the confirming experiment.
     pub confirm_seconds: f64,
     pub warmup_seconds: f64,
     pub end: Ended,
-    /// Why it failed.
+    /// The reason for a failure.
     pub why: Option<String>,
-    /// Zero where no load meets the agreement, or the search did not end.
+    /// Zero if no load meets the agreement or the search did not complete.
     pub load: u64,
-    /// Actions a second.
+    /// Actions per second.
     pub throughput: f64,
-    /// Of all trials of that load; None without a rating.
+    /// The spread of all trials of that load. None without a rating.
     pub spread: Option<Spread>,
     pub notes: Vec<String>,
-    /// Whether the load's generator was short of processors, and whether others used them, in words.
+    /// Warnings that the load generator was short of processor time, or that other processes used it.
     pub warnings: Vec<String>,
-    /// In the order in which they were run.
+    /// In the order of execution.
     pub experiments: Vec<Row>,
-    /// Of `experiments`, from 1: the one that confirmed the rating; the last one where none did.
+    /// Number in `experiments`, from 1, of the experiment that confirmed the rating, or of the last one if none did.
     pub shown: usize,
-    /// All of it.
+    /// The complete measurements of that experiment.
     pub measured: Option<Measured>,
 }
 
@@ -87,7 +88,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// An experiment in short. Latencies are in microseconds, of all calls.
+/// The summary of an experiment. Latencies are in microseconds, of all calls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub number: usize,
@@ -99,10 +100,10 @@ pub struct Row {
     pub done: u64,
     pub failed: u64,
     pub skipped: u64,
-    /// Of the delivered actions, the writes.
+    /// Proportion of writes in the delivered actions, in percent.
     #[serde(default)]
     pub writes_percent: f64,
-    /// How far the delivered mix was from the drawn one.
+    /// Distance between the delivered mix and the drawn mix, in percent.
     #[serde(default)]
     pub drift_percent: f64,
     pub wrong: u64,
@@ -112,10 +113,11 @@ pub struct Row {
     pub max_us: f64,
     pub reads: u64,
     pub unpredictable: u64,
-    /// 0 to 1, as [`Effort`](crate::verdict::measure::Effort) has them; None where nobody looked.
+    /// This and `busiest_worker` are as in [`Effort`](crate::verdict::measure::Effort). None if not measured.
     pub processors_used: Option<f64>,
     pub busiest_worker: Option<f64>,
-    /// Processors that others used, and that the host of this machine took; None where nobody can tell.
+    /// Number of processors used by other processes; `processors_stolen`: taken by the host of this machine. None if
+    /// unknown.
     pub processors_others: Option<f64>,
     pub processors_stolen: Option<f64>,
 }
@@ -164,7 +166,7 @@ fn warnings(shown: Option<&Measured>, rating: &Rating) -> Vec<String> {
     let drifted = shown.and_then(|shown| shown.delivered().warning());
     let short = shown.and_then(Measured::short_of);
     let mut warnings: Vec<String> = drifted.into_iter().chain(short).collect();
-    // A search that was disturbed may have gone astray, even if the last trial was not.
+    // A disturbance during the search may have led it astray, even if the last trial was not disturbed.
     let disturbed = rating.experiments.iter().enumerate();
     let disturbed: Vec<(usize, String)> = disturbed
         .filter_map(|(index, one)| Some((index + 1, one.measured.disturbed()?)))
@@ -212,17 +214,17 @@ impl Report {
         }
     }
 
-    /// As JSON for a file: `lines` says what is on a line.
+    /// Returns the JSON for a file, with lines as in `lines`.
     pub fn to_json(&self) -> String {
         let value = serde_json::to_value(self).expect("numbers and names are JSON");
         lines::lines(&value)
     }
 
-    /// As it was written as JSON.
+    /// Parses a report from its JSON.
     ///
     /// # Errors
     ///
-    /// Why the text is no report of a rating.
+    /// The text is not a report of a rating.
     pub fn read(text: &str) -> Result<Report, String> {
         let value: Value =
             serde_json::from_str(text).map_err(|why| format!("it is no JSON: {why}"))?;
@@ -239,7 +241,7 @@ impl Report {
         Ok(report)
     }
 
-    /// `threads`, or `actions a second offered`.
+    /// Returns the unit of a load: `threads` or `actions/s offered`.
     pub(crate) fn unit(&self) -> &'static str {
         match self.plan.over {
             Over::Threads => "threads",
