@@ -1,4 +1,4 @@
-//! What INFO and `/metrics` show of the connection to PostgreSQL.
+//! The statistics of the connection to PostgreSQL that INFO and `/metrics` show.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -10,7 +10,7 @@ use crate::snapshot::Lsn;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// Counts since the start, and how things are.
+        /// Counters since the start, and the current state.
         #[derive(Default)]
         pub struct Stats {
             state: Mutex<String>,
@@ -33,37 +33,37 @@ macro_rules! counters {
 }
 
 counters! {
-    /// How far replication is behind PostgreSQL's log, about once a second
+    /// Bytes of PostgreSQL's log that are not replicated yet; updated about once a second
     lag_bytes,
-    /// Position in PostgreSQL's log up to which all changes are here
+    /// Position in PostgreSQL's log up to which all changes are applied
     position,
-    /// Loads that were asked for
+    /// Requested loads
     loads,
-    /// Loads that were done again, because their snapshot was behind the stream
+    /// Loads that were repeated because their snapshot was older than the replication stream
     loads_repeated,
     /// Loads that failed
     loads_failed,
-    /// Rows that loads brought
+    /// Loaded rows
     loaded_rows,
-    /// Transactions that came by replication
+    /// Transactions received by replication
     transactions,
-    /// Of them, transactions of more changes than are applied together, 1024
+    /// Transactions with more than 1024 changes, which are applied in parts
     transactions_in_parts,
-    /// 1 while a transaction is applied in parts, and reads may see a part of it
+    /// 1 while a transaction is applied in parts; reads may then see a part of it
     settling,
-    /// Changes of rows that came by replication
+    /// Row changes received by replication
     changes,
-    /// Changed rows that cannot be keys of their table
+    /// Changed rows whose columns do not form a key of their table
     misfits,
-    /// Writes that were made through larder
+    /// Writes executed through larder
     writes,
-    /// Times that the connection was lost
+    /// Number of times that the connection was lost
     connections_lost,
-    /// Times that all rows were forgotten
+    /// Number of times that all loaded rows were discarded
     forgotten,
 }
 
-/// The figures that are no counts.
+/// The statistics that are gauges instead of counters.
 pub const GAUGES: [&str; 3] = ["lag_bytes", "position", "settling"];
 
 /// What is held while changes are on their way to whoever keeps the rows. When it is dropped they are applied, and more may come.

@@ -78,7 +78,7 @@ impl Scrape {
         };
         let mut family = encoder.encode_descriptor(
             "request_duration",
-            "Time to answer a command, by store and command; its count is the number of requests",
+            "Time to execute a command, by store and command; the count is the number of requests",
             Some(&Unit::Seconds),
             MetricType::Histogram,
         )?;
@@ -98,8 +98,10 @@ impl Scrape {
             ("request_errors", "Commands answered with an error", |s| {
                 s.errors
             }),
-            ("keys", "Keys asked for", |s| s.keys),
-            ("key_misses", "Keys asked for and absent", |s| s.misses),
+            ("keys", "Requested keys", |s| s.keys),
+            ("key_misses", "Requested keys that were absent", |s| {
+                s.misses
+            }),
             ("forwarded", "Commands forwarded to other nodes", |s| {
                 s.forwarded
             }),
@@ -128,27 +130,27 @@ impl Scrape {
             ),
             (
                 "connections_rejected",
-                "Connections refused for being too many",
+                "Connections rejected because of the limit on their number",
                 stats.connections_rejected,
             ),
             (
                 "protocol_errors",
-                "Connections closed because their bytes were not RESP",
+                "Connections closed because of input that is not RESP",
                 stats.protocol_errors,
             ),
             (
                 "wrong_passwords",
-                "Wrong passwords given, over either protocol",
+                "Wrong passwords received over RESP or HTTP",
                 self.0.guesses.wrong.load(Relaxed),
             ),
             (
                 "passwords_not_looked_at",
-                "Passwords refused without being looked at, since many were wrong",
+                "Passwords rejected without a check because of the rate limit for wrong passwords",
                 self.0.guesses.refused.load(Relaxed),
             ),
             (
                 "http_refused",
-                "Connections to the port of the Redis protocol closed because HTTP came",
+                "Connections to the port of the Redis protocol closed because of an HTTP request",
                 stats.http_refused,
             ),
             (
@@ -164,7 +166,7 @@ impl Scrape {
         let clients = &self.0.stats.clients;
         let mut family = encoder.encode_descriptor(
             "clients_closed",
-            "Clients of the Redis protocol closed for what they had the server keep, by why",
+            "Clients of the Redis protocol closed because of memory limits or unread replies, by cause",
             None,
             MetricType::Counter,
         )?;
@@ -180,12 +182,12 @@ impl Scrape {
         for (name, help, bytes) in [
             (
                 "clients_memory_bytes",
-                "Kept for clients of the Redis protocol: requests, replies and what long answers hold",
+                "Memory of clients of the Redis protocol: requests, replies, and row values held for long replies",
                 &clients.memory_bytes,
             ),
             (
                 "clients_memory_limit_bytes",
-                "What may be kept for them: beyond it the largest are closed",
+                "Limit of the memory of clients; above it, the largest clients are closed",
                 &clients.memory_limit_bytes,
             ),
         ] {
@@ -201,7 +203,7 @@ impl Scrape {
         gauge(
             encoder,
             "uptime_seconds",
-            "Since the server started",
+            "Time since the server started",
             uptime,
         )
     }
@@ -218,10 +220,10 @@ impl Scrape {
         let gauges: [(&str, &str, Value); 3] = [
             (
                 "store_live_version",
-                "The version that is served",
+                "Number of the live version",
                 |store| store.live,
             ),
-            ("store_versions", "Versions kept", |store| {
+            ("store_versions", "Number of kept versions", |store| {
                 Some(store.versions.len() as u64)
             }),
             ("store_kept_bytes", "Size of all kept versions", |store| {
@@ -253,12 +255,12 @@ impl Scrape {
             }),
             (
                 "store_resident_bytes",
-                "Of the live version, what was in memory when last looked",
+                "Part of the live version in memory at the last measurement",
                 |v| v.resident_bytes,
             ),
             (
                 "store_pulled_at_seconds",
-                "When the live version was pulled, since 1970",
+                "Unix time at which the live version was pulled",
                 |v| v.pulled_at,
             ),
         ];
@@ -273,7 +275,7 @@ impl Scrape {
         }
         let mut family = encoder.encode_descriptor(
             "swaps",
-            "Times that another version went live",
+            "Number of times that another version went live",
             None,
             MetricType::Counter,
         )?;
@@ -300,37 +302,37 @@ impl Scrape {
             ),
             (
                 "tables_values_on_disk_bytes",
-                "Values of tables that are kept in a file",
+                "Size of the values of tables that are stored on disk",
                 figures.disk.used_bytes,
             ),
             (
                 "tables_log_bytes",
-                "Logs since the newest snapshot of the tables",
+                "Size of the logs since the newest snapshot of the tables",
                 figures.log_bytes,
             ),
             (
                 "tables_snapshot_bytes",
-                "The newest snapshot of the tables",
+                "Size of the newest snapshot of the tables",
                 figures.snapshot_bytes,
             ),
             (
                 "tables_backlog_bytes",
-                "Changes that wait to be written to the log",
+                "Size of the changes that are not yet written to the log",
                 figures.backlog_bytes,
             ),
             (
                 "tables_visited_at_once",
-                "The most rows that joins had a core visit before others had their turn",
+                "Maximum number of rows that a core visited for joins in one turn",
                 figures.visited_at_once,
             ),
             (
                 "tables_writes_refused",
-                "1 while tables take no writes because their journal cannot be written",
+                "1 while writes to tables are rejected because the journal cannot be written",
                 u64::from(self.0.tables.refusal().is_some()),
             ),
             (
                 "unable",
-                "1 while the server cannot serve: its disk hangs or fails, or a serving thread has not turned, for tables.stall_seconds",
+                "1 while the server cannot serve requests: for tables.stall_seconds, its disk hangs or fails, or a serving thread is stalled",
                 u64::from(self.0.tables.ability.inability().is_some()),
             ),
         ];
@@ -339,7 +341,7 @@ impl Scrape {
         }
         let mut family = encoder.encode_descriptor(
             "core_stalls",
-            "How often a serving thread has not turned for a second",
+            "Number of stalls of a serving thread of a second or longer",
             None,
             MetricType::Counter,
         )?;
@@ -349,7 +351,7 @@ impl Scrape {
         }
         let mut family = encoder.encode_descriptor(
             "core_stalled_seconds",
-            "For how long a serving thread has not turned now, if for a second or longer",
+            "Duration of a serving thread's current stall, if it is a second or longer",
             None,
             MetricType::Gauge,
         )?;
@@ -370,12 +372,12 @@ impl Scrape {
             ("join_rows", "Rows that a join has computed", |join| {
                 join.rows
             }),
-            ("join_ranges", "Ranges of a join that are filled", |join| {
+            ("join_ranges", "Filled ranges of a join", |join| {
                 join.ranges as u64
             }),
             (
                 "join_updaters",
-                "Source ranges whose changes a join hears of",
+                "Source ranges whose changes are propagated to a join",
                 |join| join.updaters as u64,
             ),
             ("join_memory_bytes", "Memory of a join", |join| {
@@ -391,9 +393,7 @@ impl Scrape {
         }
         type OfSpace = fn(&Figures) -> u64;
         let gauges: [(&str, &str, OfSpace); 4] = [
-            ("space_objects", "Objects that a space finds", |it| {
-                it.objects
-            }),
+            ("space_objects", "Objects in a space", |it| it.objects),
             (
                 "space_memory_bytes",
                 "Memory of a space's indexes and copies",
@@ -401,12 +401,12 @@ impl Scrape {
             ),
             (
                 "space_failures",
-                "Fields that did not fit their attributes",
+                "Fields whose values do not have the type of their attribute",
                 |it| it.failures,
             ),
             (
                 "space_left",
-                "Objects that a space is still to look at",
+                "Objects that a space has yet to index",
                 |it| it.left,
             ),
         ];
@@ -418,17 +418,19 @@ impl Scrape {
             }
         }
         let counters: [(&str, &str, Value); 3] = [
-            ("join_fills", "Ranges of a join that were filled", |join| {
-                join.filled
-            }),
+            (
+                "join_fills",
+                "Number of fills of ranges of a join",
+                |join| join.filled,
+            ),
             (
                 "join_evictions",
-                "Ranges of a join that were evicted",
+                "Number of evictions of ranges of a join",
                 |join| join.evicted,
             ),
             (
                 "join_rows_left_out",
-                "Rows that ranges left out, since values that a join adds up are no numbers",
+                "Rows that a join omitted because a value to be aggregated is not a number",
                 |join| join.left_out,
             ),
         ];
@@ -453,7 +455,7 @@ impl Scrape {
         for (name, help, value) in [
             (
                 "cluster_epoch",
-                "Changes that the cluster's map has seen, as far as this node knows",
+                "Epoch of this node's cluster map",
                 view.map.epoch().0,
             ),
             (
@@ -468,7 +470,7 @@ impl Scrape {
             ),
             (
                 "cluster_up",
-                "1 while the map has this node as up",
+                "1 while this node is up in the cluster map",
                 u64::from(view.is_up()),
             ),
         ] {
@@ -490,7 +492,7 @@ impl Scrape {
             ),
             (
                 "cluster_lease_left_milliseconds",
-                "For how long this node surely holds its lease",
+                "Remaining time of this node's lease",
                 standing.lease_left_ms(&view),
             ),
             (
@@ -500,7 +502,7 @@ impl Scrape {
             ),
             (
                 "cluster_blocked",
-                "Things that only a person can mend",
+                "Number of problems that need an operator",
                 standing.known.blocked.len() as u64,
             ),
         ] {
@@ -508,7 +510,7 @@ impl Scrape {
         }
         let mut family = encoder.encode_descriptor(
             "cluster_clock_ahead_milliseconds",
-            "How far the clock of another node is ahead of this node's; negative: it is behind",
+            "Time by which another node's clock is ahead of this node's; negative if it is behind",
             None,
             MetricType::Gauge,
         )?;
@@ -520,22 +522,22 @@ impl Scrape {
         for (name, help, value) in [
             (
                 "cluster_replicas_in_sync",
-                "Replicas in sync of the slots that this node owns, each counted for each slot",
+                "Replicas in sync of the slots that this node owns, counted per slot",
                 replicas.in_sync,
             ),
             (
                 "cluster_replicas_filling",
-                "Replicas of own slots that are being given the rows",
+                "Replicas of own slots that are being filled",
                 replicas.filling,
             ),
             (
                 "cluster_replicas_lacking",
-                "Replicas that own slots are to have in sync, and do not",
+                "Required replicas of own slots that are not in sync",
                 replicas.lacking,
             ),
             (
                 "cluster_unacknowledged_changes",
-                "Changes of own slots that replicas in sync have yet to acknowledge",
+                "Changes of own slots that replicas in sync have not acknowledged",
                 figures.unacknowledged,
             ),
             (
@@ -549,22 +551,22 @@ impl Scrape {
         for (name, help, value) in [
             (
                 "cluster_replicas_filled",
-                "Replicas of own slots that were filled and came in sync",
+                "Completed fills of replicas of own slots",
                 figures.filled,
             ),
             (
                 "cluster_fillings_begun_anew",
-                "Fillings that began anew, being slower than the writes",
+                "Fills that were restarted because writes were faster",
                 figures.begun_anew,
             ),
             (
                 "cluster_acknowledgements",
-                "Messages with changes that a replica has acknowledged",
+                "Messages with changes that replicas have acknowledged",
                 figures.acknowledged,
             ),
             (
                 "cluster_acknowledgement_milliseconds",
-                "For how long these were on their way and in the replica's journal, in all",
+                "Sum of the latencies of acknowledged messages, including the replica's journal",
                 figures.waited_ms,
             ),
             (
@@ -587,12 +589,12 @@ impl Scrape {
         gauge(
             encoder,
             "postgres_streaming",
-            "1 while changes of PostgreSQL come in",
+            "1 while changes from PostgreSQL are received",
             u64::from(stats.is_streaming()),
         )?;
         let mut family = encoder.encode_descriptor(
             "postgres_table_up",
-            "1 while the mapped table can be read and followed, as of the last look at the database",
+            "1 if the mapped table could be read and replicated at the last check",
             None,
             MetricType::Gauge,
         )?;
@@ -620,7 +622,7 @@ impl Scrape {
         let (ended, running) = (self.0.pulls.ended_counts(), self.0.pulls.all_running());
         let mut family = encoder.encode_descriptor(
             "pulls",
-            "Pulls that have ended, by store and how",
+            "Ended pulls, by store and final state",
             None,
             MetricType::Counter,
         )?;
@@ -629,7 +631,11 @@ impl Scrape {
             line(&mut family, &labels, ConstCounter::new(*count))?;
         }
         for (name, help, done) in [
-            ("pull_done_bytes", "Bytes that a running pull has", true),
+            (
+                "pull_done_bytes",
+                "Bytes that a running pull has fetched",
+                true,
+            ),
             (
                 "pull_total_bytes",
                 "Bytes of the version that is being pulled",
@@ -664,17 +670,17 @@ impl Scrape {
         };
         counter(
             "background_bytes",
-            "Bytes that background work on stores has gone through: fetched, verified, warmed",
+            "Bytes processed by background work on stores: fetched, verified, warmed",
             passed_bytes,
         )?;
         counter(
             "background_yields",
-            "How often background work has halved its share, as reads waited",
+            "Number of times that background work halved its share because reads waited",
             budget.yielded_count,
         )?;
         let metric = encoder.encode_descriptor(
             "background_share",
-            "The share of time and of its rates that background work takes, 0.1 to 1",
+            "Share of time and rates that background work uses, from 0.1 to 1",
             None,
             MetricType::Gauge,
         )?;
