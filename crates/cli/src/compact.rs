@@ -1,4 +1,4 @@
-//! `larder compact`: a version of several layers where its files lie becomes a whole one.
+//! `larder compact`: merges the layers of a delta, from its files, into one complete version.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,15 +15,15 @@ use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder compact built/friday --out built/friday-whole\n\nWhat it makes is byte for byte what `larder build` makes of the same records, and what `larder store compact` makes on a server.\nExits with 4 when the version has one layer."
+    after_help = "Examples:\n    larder compact built/friday --out built/friday-complete\n\nThe result is byte for byte the same as that of `larder build` from the same records, and of `larder store compact` on a server.\nExits with 4 if the version has only one layer."
 )]
 pub struct CompactArgs {
-    /// A version that was built with --on, with the versions below it where they were then
+    /// A version built with --on; its base versions must be where they were during the build
     version: PathBuf,
-    /// A folder that is empty or not there yet
+    /// The output: a folder that is empty or does not exist
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// Sign the version with the key in this file, which `larder keygen` makes
+    /// Sign the version with the key in this file, created by `larder keygen`
     #[arg(long, value_name = "KEYFILE")]
     sign: Option<PathBuf>,
     /// Print the summary as JSON

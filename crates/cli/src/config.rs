@@ -1,4 +1,4 @@
-//! `larder config`: is it right, what is in force, what does a key mean.
+//! `larder config`: checks, shows and describes the configuration.
 
 use clap::{Args, Subcommand};
 use larder_protocol::config;
@@ -11,15 +11,15 @@ use crate::serve::ConfigArgs;
 pub enum ConfigCommand {
     /// Check a configuration without starting a server
     Check(CheckArgs),
-    /// Print the configuration in force: defaults, file, environment and flags together
+    /// Print the effective configuration: defaults, file, environment and flags combined
     Show(ShowArgs),
-    /// Explain every key: meaning, default, unit, environment variable
+    /// Describe every setting: meaning, default, unit, environment variable
     Reference(ReferenceArgs),
 }
 
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n    larder config check --config larder.toml\n\nExits with 2 when something is wrong, and names it."
+    after_help = "Example:\n    larder config check --config larder.toml\n\nExits with 2 if the configuration has an error, and names it."
 )]
 pub struct CheckArgs {
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub struct CheckArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n    larder config show --config larder.toml > in-force.toml")]
+#[command(after_help = "Example:\n    larder config show --config larder.toml > effective.toml")]
 pub struct ShowArgs {
     #[command(flatten)]
     config: ConfigArgs,
@@ -41,7 +41,7 @@ pub struct ShowArgs {
     after_help = "Examples:\n    larder config reference\n    larder config reference --sample > larder.toml"
 )]
 pub struct ReferenceArgs {
-    /// Print a configuration file with every key at its default, explained
+    /// Print a configuration file with the default and a description of every setting
     #[arg(long, conflicts_with = "json")]
     sample: bool,
     /// Print JSON

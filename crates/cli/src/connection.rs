@@ -1,4 +1,4 @@
-//! The server that a command talks to.
+//! The connection options of a command.
 
 use std::path::PathBuf;
 
@@ -17,8 +17,8 @@ pub struct ServerArgs {
         default_value = "http://127.0.0.1:7070"
     )]
     pub server: String,
-    /// The server's password, if it asks for one; other users of this machine see flags, so the
-    /// variable is the better place
+    /// The server's password, if it requires one; prefer the environment variable, because other users
+    /// of this machine can see flags
     #[arg(
         long,
         value_name = "TEXT",
@@ -26,11 +26,11 @@ pub struct ServerArgs {
         hide_env_values = true
     )]
     pub password: Option<String>,
-    /// With an https:// address: the file with the certificate of the authority that has signed the
-    /// server's [default: the authorities that the system trusts]
+    /// For an https:// address: the file with the certificate of the authority that signed the
+    /// server's certificate [default: the authorities that the system trusts]
     #[arg(long, value_name = "FILE", env = "LARDER_CA")]
     pub ca: Option<PathBuf>,
-    /// The certificate to show to a server that asks for one (server.tls_client_ca)
+    /// The file with the client certificate, for a server that requires one (server.tls_client_ca)
     #[arg(
         long,
         value_name = "FILE",
@@ -38,7 +38,7 @@ pub struct ServerArgs {
         requires = "tls_key"
     )]
     pub tls_cert: Option<PathBuf>,
-    /// Its key
+    /// The file with the private key of --tls-cert
     #[arg(
         long,
         value_name = "FILE",

@@ -1,20 +1,20 @@
-//! How a command fails: a sentence for people, an exit code for scripts.
+//! The failure of a command: a message and an exit code.
 
 use std::fmt;
 
 /// The exit codes, as `larder --help` prints them.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-    0  done
-    1  failed
-    2  the command line is wrong
-    3  not found: no such key, store, version or input
-    4  refused: a gate, or a conflict with what is under way
+    0  success
+    1  failure
+    2  error in the command line or the configuration
+    3  not found: the key, store, version or input does not exist
+    4  rejected: by a gate, or because of a conflicting operation
     5  no server answers
     6  damaged data
   130  interrupted";
 
-/// Why a command did not do what was asked.
+/// The reason for which a command failed.
 #[derive(Debug)]
 pub struct Failure {
     pub exit_code: u8,
@@ -73,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// For `map_err`: says what was being done, on what.
+    /// For `map_err`: prefixes the error with the operation that failed.
     pub fn io(doing: impl fmt::Display) -> impl FnOnce(std::io::Error) -> Failure {
         move |error| Failure::new(format!("cannot {doing}: {error}"))
     }

@@ -21,7 +21,7 @@ use crate::progress::{Progress, Unit};
 use crate::store::records::key_hint;
 
 const EXIT_CODES: &str =
-    "Exits with 3 when there is no such key, version or folder, with 6 when the data is damaged.";
+    "Exits with 3 if the key, version or folder does not exist, and with 6 if the data is damaged.";
 
 #[derive(Args)]
 #[command(
@@ -33,10 +33,10 @@ pub struct GetArgs {
     /// The keys, without the store's name
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
-    /// Of a store's folder: a number such as 3 or v3, or previous [default: live]
+    /// For a store's folder: a number such as 3 or v3, or previous [default: live]
     #[arg(long, value_name = "VERSION")]
     version: Option<WhichVersion>,
-    /// Print an array of keys and values as JSON; the value of an absent key is null
+    /// Print a JSON array of keys and values; the value of an absent key is null
     #[arg(long)]
     json: bool,
 }
@@ -48,10 +48,10 @@ pub struct GetArgs {
 pub struct DumpArgs {
     /// A built version's folder, or a store's folder in a server's data folder
     path: PathBuf,
-    /// Of a store's folder: a number such as 3 or v3, or previous [default: live]
+    /// For a store's folder: a number such as 3 or v3, or previous [default: live]
     #[arg(long, value_name = "VERSION")]
     version: Option<WhichVersion>,
-    /// Accepted for uniformity: a dump is JSON lines in any case
+    /// Accepted without effect: a dump always consists of JSON lines
     #[arg(long)]
     json: bool,
 }

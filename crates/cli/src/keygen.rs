@@ -14,20 +14,20 @@ use crate::output;
 
 const EXAMPLES: &str = "\
 Examples:
-    larder keygen release.key                      makes it, and prints the public key
-    larder keygen release.key --public             prints the public key of a file that is there
+    larder keygen release.key                      creates the key, and prints the public key
+    larder keygen release.key --public             prints the public key of an existing file
     larder build recs.parquet --store pymk --key member --out built/pymk --sign release.key
 
-Servers whose configuration names public keys (stores.signed_by) take only versions that one of them has signed. Keep the file
-where versions are built, and no server: who has it can sign.";
+A server with public keys in its configuration (stores.signed_by) accepts only versions that one of them has signed. Keep the
+secret key where versions are built, and not on a server: anyone who has it can sign versions.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct KeygenArgs {
-    /// The file of the secret key, which only its user can read
+    /// The file for the secret key, readable only by its owner
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Print the public key of a file that is there
+    /// Print the public key of an existing file
     #[arg(long)]
     public: bool,
 }

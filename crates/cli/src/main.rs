@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Keeps derived data ready to serve: build a data set, push it, read it with any Redis client
+/// Serves derived data: build a data set, push it to a server, and read it with any Redis client
 #[derive(Parser)]
 #[command(name = "larder", version, after_help = failure::EXIT_CODES)]
 struct Cli {
@@ -43,29 +43,29 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Build a version from files, without a server
     Build(build::BuildCommand),
-    /// Make one whole version of a version that was built on others
+    /// Merge all layers of a delta into one complete version
     Compact(compact::CompactArgs),
-    /// Make a key that signs versions
+    /// Create a key for signing versions
     Keygen(keygen::KeygenArgs),
     /// Build a version and make it live on a server
     Push(push::PushArgs),
-    /// Print values of a version where its files lie, without a server
+    /// Print values of a version from its files, without a server
     Get(in_place::GetArgs),
-    /// Print every record of a version where its files lie, as JSON lines
+    /// Print every record of a version from its files, as JSON lines
     Dump(in_place::DumpArgs),
-    /// Look at stores, check them, roll them back
+    /// Inspect, verify, roll back and remove stores and their versions
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Spaces, whose objects are found by any attribute: look at them
+    /// Load, dump, plan and inspect spaces
     #[command(subcommand)]
     Space(space::SpaceCommand),
-    /// A cluster of servers: run one on this machine, look at one, change its nodes, make certificates
+    /// Run, inspect and change clusters, and create their certificates
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Check, show or explain the configuration
+    /// Check, show or describe the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// See it work: "people you may know", built, served, replaced and rolled back
+    /// Run a demonstration: build, serve, replace and roll back a "people you may know" data set
     Demo(demo::DemoArgs),
 }
 

@@ -38,7 +38,7 @@ Examples:
     larder push hdfs://namenode:8020/built/pymk --store pymk
     larder push recs.parquet --store pymk --key member --server http://larder-1:7070 --via s3://bucket/staging
 
-Exits with 4 when a gate refuses the version; the live version then stays as it is.";
+Exits with 4 if a gate rejects the version; the live version is then unchanged.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -46,24 +46,24 @@ pub struct PushArgs {
     /// Files, globs or URLs to build from, or one built version: a folder or URL with manifest.json
     #[arg(required_unless_present = "deleted", value_name = "INPUT")]
     inputs: Vec<String>,
-    /// The store; made by its first push
+    /// The store; its first push creates it
     #[arg(long, value_name = "NAME")]
     store: StoreName,
     #[command(flatten)]
     build: BuildArgs,
     #[command(flatten)]
     server: ServerArgs,
-    /// Where to copy the version for a server on another machine, such as s3://bucket/staging; the copy
-    /// is removed once it is pulled
+    /// The location to which the version is copied for a server on another machine, such as
+    /// s3://bucket/staging; the copy is removed after the pull
     #[arg(long, value_name = "URL", help_heading = "Pull")]
     via: Option<String>,
     #[command(flatten)]
     gates: GateArgs,
-    /// Keep the version beside the live one; `larder store swap` makes it live later
+    /// Do not make the version live; `larder store swap` makes it live later
     #[arg(long, help_heading = "Pull")]
     no_activate: bool,
-    /// In a cluster: let the version go live though so many nodes lack it, where others have their slots; they
-    /// catch up by themselves
+    /// In a cluster: make the version live even if up to this number of nodes lack it, provided that other nodes have their
+    /// slots; the nodes fetch it later
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>, default_value = "0", hide_default_value = true, help_heading = "Pull")]
     allow_missing_replicas: u32,
     /// Print JSON

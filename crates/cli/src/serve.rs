@@ -18,7 +18,7 @@ Examples:
     LARDER_SERVER_PASSWORD='open sesame' larder serve --resp 0.0.0.0:7379
     larder serve --config larder.toml --set fetch.bytes_per_second=50000000
 
-Every key of the configuration can be given with --set or as an environment variable;
+Every setting can be specified with --set or as an environment variable;
 `larder config reference` lists them.";
 
 #[derive(Args)]
@@ -26,27 +26,27 @@ Every key of the configuration can be given with --set or as an environment vari
 pub struct ServeArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Print the addresses as one line of JSON once the server is ready
+    /// Print the addresses as one line of JSON when the server is ready
     #[arg(long)]
     json: bool,
 }
 
-/// Where the configuration comes from: defaults, then the file, the environment, and these flags.
+/// The sources of the configuration. Flags override the environment, which overrides the file.
 #[derive(Args)]
 pub struct ConfigArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE", env = "LARDER_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The data folder; it is made if it is not there [default: larder-data]
+    /// The data folder; it is created if it does not exist [default: larder-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
-    /// Where Redis clients connect; port 0 takes a free one [default: 127.0.0.1:7379]
+    /// Address and port for Redis clients; port 0: a free port [default: 127.0.0.1:7379]
     #[arg(long, value_name = "ADDR:PORT")]
     pub resp: Option<String>,
-    /// Where the HTTP API, the metrics and the console are [default: 127.0.0.1:7070]
+    /// Address and port for the HTTP API, the metrics and the console [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDR:PORT")]
     pub http: Option<String>,
-    /// Any other key of the configuration, such as fetch.parallel=8; may be repeated
+    /// Any other setting, such as fetch.parallel=8; can be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 }

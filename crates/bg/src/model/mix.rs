@@ -124,19 +124,19 @@ pub const NAMED: &[Named] = &[
     },
     Named {
         name: "very-low-write",
-        about: "the report's, 0.1 % writes",
+        about: "the mix of BG's report with 0.1 % writes",
         parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49.9\n\
             invite-friend .02\naccept-friend-request .02\nreject-friend-request .03\nthaw-friendship .03",
     },
     Named {
         name: "low-write",
-        about: "the report's, 1 % writes",
+        about: "the mix of BG's report with 1 % writes",
         parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49\n\
             invite-friend .2\naccept-friend-request .2\nreject-friend-request .3\nthaw-friendship .3",
     },
     Named {
         name: "high-write",
-        about: "the report's, 10 % writes",
+        about: "the mix of BG's report with 10 % writes",
         parts: "view-profile 35\nlist-friends 5\nview-friend-requests 5\nview-top-resources 45\n\
             invite-friend 2\naccept-friend-request 2\nreject-friend-request 3\nthaw-friendship 3",
     },
@@ -147,25 +147,25 @@ pub const NAMED: &[Named] = &[
     },
     Named {
         name: "write-only",
-        about: "friendships come and go",
+        about: "creates and removes friendships",
         parts: "invite-friend 40\naccept-friend-request 20\nreject-friend-request 20\nthaw-friendship 20",
     },
     Named {
         name: "comments",
-        about: "10 % writes, of comments as well",
+        about: "10 % writes, including comments",
         parts: "view-profile 35\nlist-friends 5\nview-friend-requests 5\nview-top-resources 35\nview-comments 10\n\
             invite-friend 2\naccept-friend-request 1\nreject-friend-request 1\nthaw-friendship 1\n\
             post-comment 2.5\ndelete-comment 2.5",
     },
     Named {
         name: "feeds",
-        about: "members post, share, and look at what their friends posted; friendships come and go",
+        about: "posts, shares and reads of friends' posts; creates and removes friendships",
         parts: "view-feed 60\npost-to-feed 8\nshare 2\nview-profile 20\nlist-friends 5\n\
             invite-friend 2\naccept-friend-request 1\nreject-friend-request 1\nthaw-friendship 1",
     },
     Named {
         name: "sessions",
-        about: "all sessions of the report",
+        about: "all sessions of BG's report",
         parts: "view-self 30\nview-friend 40\ncomment-on-resource 5\ndelete-own-comment 5\n\
             invite 8\naccept 4\nreject 4\nthaw 4",
     },

@@ -49,7 +49,7 @@ pub struct Options {
 pub const KNOWN: &[Known] = &[
     Known {
         name: "larder",
-        about: "rows and joins, each view one range; --at 127.0.0.1:7379",
+        about: "rows and joins, each view is one range; --at 127.0.0.1:7379",
         open: larder::open,
     },
     Known {
@@ -64,27 +64,27 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         name: "mongodb",
-        about: "MongoDB or what speaks its protocol; --at 127.0.0.1:27017",
+        about: "MongoDB, or any server of its protocol; --at 127.0.0.1:27017",
         open: mongodb::open,
     },
     Known {
         name: "redis",
-        about: "Redis, each action one command or script; --at 127.0.0.1:6379",
+        about: "Redis, each action is one command or script; --at 127.0.0.1:6379",
         open: redis::open,
     },
     Known {
         name: "memory",
-        about: "in this process, the reference; bg run loads it by itself",
+        about: "the reference, in this process; bg run loads it automatically",
         open: memory::open,
     },
     Known {
         name: "faulty:NAME",
-        about: "another with faults: --set stale=0.01, lost, phantom, duplicate, fractured, error, unknown, stall",
+        about: "another data store with injected faults: --set stale=0.01, lost, phantom, duplicate, fractured, error, unknown, stall",
         open: |_| Err("--store faulty:NAME: name the data store, such as faulty:memory".to_owned()),
     },
     Known {
         name: "null",
-        about: "does nothing and answers as if: rates bg itself",
+        about: "executes nothing and returns plausible results: measures bg itself",
         open: null::open,
     },
 ];

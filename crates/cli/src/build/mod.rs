@@ -50,17 +50,17 @@ pub struct BuildCommand {
     /// Files, globs or URLs: Parquet, Arrow IPC, Avro, CSV, TSV or JSON lines, also .gz and .zst
     #[arg(required_unless_present = "deleted", value_name = "INPUT")]
     inputs: Vec<String>,
-    /// The store that this is a version of
+    /// The store to which the version belongs
     #[arg(long, value_name = "NAME")]
     store: StoreName,
-    /// A folder that is empty or not there yet, or a URL
+    /// The output: a folder that is empty or does not exist, or a URL
     #[arg(long, value_name = "PATH|URL")]
     out: String,
     #[command(flatten)]
     build: BuildArgs,
     #[command(flatten)]
     gates: GateArgs,
-    /// The version that gates and the report compare with, such as the one that is live:
+    /// The version with which gates and the report compare, such as the live version:
     /// http://larder-1:7070/v1/stores/pymk/versions/live/files
     #[arg(long, value_name = "PATH|URL", help_heading = "Gates")]
     against: Option<String>,
@@ -69,14 +69,14 @@ pub struct BuildCommand {
     json: bool,
 }
 
-/// How rows become a version; `larder build` and `larder push` share it.
+/// The conversion of rows to a version; shared by `larder build` and `larder push`.
 #[derive(Args, Clone)]
 pub struct BuildArgs {
     #[command(flatten)]
     pub given: Given,
     #[command(flatten)]
     pub on: OnArgs,
-    /// The column, or columns, that make the key: their texts with ":" between them
+    /// The key column, or several columns whose texts are joined with ":"
     #[arg(
         long,
         value_name = "COL[,COL]",
@@ -84,7 +84,7 @@ pub struct BuildArgs {
         help_heading = "Rows"
     )]
     pub key: Vec<String>,
-    /// The column whose bytes are the value
+    /// The column that contains the value
     #[arg(
         long,
         value_name = "COL",
@@ -92,22 +92,22 @@ pub struct BuildArgs {
         help_heading = "Rows"
     )]
     pub value: Option<String>,
-    /// Make the value from all columns but the key, as JSON or MessagePack [default: json]
+    /// Create the value from all columns except the key, as JSON or MessagePack [default: json]
     #[arg(long, value_name = "FORMAT", help_heading = "Rows")]
     pub values: Option<Values>,
-    /// What the inputs are, when their names do not tell: parquet, arrow, avro, csv, tsv, jsonl
+    /// The format of the inputs, if their names do not show it: parquet, arrow, avro, csv, tsv, jsonl
     #[arg(long, value_name = "FORMAT", help_heading = "Rows")]
     pub format: Option<String>,
-    /// The byte between two fields of a CSV file, such as ';' or '\t'
+    /// The field separator of a CSV file, one byte such as ';' or '\t'
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
     pub delimiter: Option<String>,
     /// The character that escapes a quote inside a quoted field of a CSV file, such as '\' for Spark's [default: quotes are doubled]
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
     pub escape: Option<String>,
-    /// The first line of a CSV file is data; columns are called 1, 2, 3 and so on
+    /// The first line of a CSV file is data; the columns are named 1, 2, 3 and so on
     #[arg(long, help_heading = "Rows")]
     pub no_header: bool,
-    /// The names of the columns of a CSV file without a header
+    /// The column names of a CSV file without a header
     #[arg(
         long,
         value_name = "COL[,COL]",
@@ -115,7 +115,7 @@ pub struct BuildArgs {
         help_heading = "Rows"
     )]
     pub columns: Vec<String>,
-    /// Leave out so many lines at the begin of a CSV file, before its header
+    /// Skip this number of lines at the beginning of a CSV file, before its header
     #[arg(
         long,
         value_name = "N",
@@ -124,10 +124,10 @@ pub struct BuildArgs {
         help_heading = "Rows"
     )]
     pub skip_lines: u64,
-    /// Leave out the lines of a CSV file that begin with this character, such as '#'
+    /// Skip the lines of a CSV file that begin with this character, such as '#'
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
     pub comment: Option<String>,
-    /// Types of CSV columns in JSON or MessagePack values: text, int, float, bool or json; the others are text
+    /// Types of CSV columns in JSON or MessagePack values: text, int, float, bool or json; all other columns are text
     #[arg(
         long,
         value_name = "COL:TYPE[,COL:TYPE]",
@@ -136,14 +136,14 @@ pub struct BuildArgs {
         help_heading = "Rows"
     )]
     pub schema: Vec<(String, larder_ingest::CellType)>,
-    /// Leave out rows whose key or value column is null, or missing from a JSON object, instead of
-    /// refusing the input; the summary counts them
+    /// Skip rows whose key or value column is null, or missing from a JSON object, instead of
+    /// rejecting the input; the summary shows their number
     #[arg(long, help_heading = "Rows")]
     pub skip_nulls: bool,
-    /// Build a version also when there are no rows; pushed, it may replace one that has some
+    /// Build a version even if there are no rows; when pushed, it can replace a version with records
     #[arg(long, help_heading = "Rows")]
     pub allow_empty: bool,
-    /// What to do when rows share a key: error, first, last or collect (an array of all values)
+    /// Handling of rows with the same key: error, first, last or collect (an array of all values)
     #[arg(
         long,
         value_name = "HOW",
@@ -151,12 +151,12 @@ pub struct BuildArgs {
         help_heading = "Rows"
     )]
     pub on_duplicate: OnDuplicate,
-    /// How `collect` writes the values of --value: text (JSON strings), json (each must be JSON and
-    /// stands as it is) or bytes (a MessagePack array of bin) [default: text]; values made of columns
-    /// become an array of their own format
+    /// The format in which `collect` writes the values of --value: text (JSON strings), json (each value must be JSON,
+    /// and is not changed) or bytes (a MessagePack array of bin) [default: text]; values created from columns
+    /// are collected in an array of their own format
     #[arg(long, value_name = "FORMAT", help_heading = "Rows")]
     pub collect_as: Option<CollectAs>,
-    /// How many segments the version is cut into
+    /// The number of partitions, each of which is one segment file
     #[arg(
         long,
         value_name = "N",
@@ -165,7 +165,7 @@ pub struct BuildArgs {
         help_heading = "Version"
     )]
     pub partitions: u32,
-    /// none, lz4, zstd or zstd:LEVEL
+    /// The compression of blocks: none, lz4, zstd or zstd:LEVEL
     #[arg(
         long,
         value_name = "HOW",
@@ -173,17 +173,17 @@ pub struct BuildArgs {
         help_heading = "Version"
     )]
     pub compress: Compression,
-    /// Leave out the filter that answers reads of absent keys without the disk
+    /// Omit the filter, which answers reads of absent keys without a disk read
     #[arg(long, help_heading = "Version")]
     pub no_filter: bool,
-    /// Leave the profile out: what the columns hold in numbers, by which gates and reports judge versions
+    /// Omit the profile: statistics of the columns, which gates and reports use
     #[arg(long, help_heading = "Version")]
     pub no_profile: bool,
-    /// Sign the version with the key in this file, which `larder keygen` makes
+    /// Sign the version with the key in this file, created by `larder keygen`
     #[arg(long, value_name = "KEYFILE", help_heading = "Version")]
     pub sign: Option<PathBuf>,
-    /// Memory for parsing and sorting together; what does not fit is spilled to disk, but for a single
-    /// row, which may take a fifth of it, and what `collect` puts under one key, which may take a tenth
+    /// Memory for parsing and sorting together; more data is spilled to disk. A single row can take at most
+    /// a fifth of it, and the values that `collect` puts under one key at most a tenth
     #[arg(
         long,
         value_name = "SIZE",
@@ -191,10 +191,10 @@ pub struct BuildArgs {
         help_heading = "Resources"
     )]
     pub memory: ByteSize,
-    /// Threads [default: one per core]
+    /// The number of threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = whole_number::<usize>, help_heading = "Resources")]
     pub threads: Option<usize>,
-    /// Where temporary files go [default: the system's]
+    /// The folder for temporary files [default: the system's]
     #[arg(long, value_name = "DIR", help_heading = "Resources")]
     pub temp: Option<PathBuf>,
 }

@@ -17,12 +17,12 @@ use crate::interrupt;
 
 #[derive(Args, Clone, Default)]
 pub struct OnArgs {
-    /// Build a delta on this version, a folder or URL that `larder build` made: the inputs hold what is new or changed, and
-    /// every other key keeps its value
+    /// Build a delta on this version, a folder or URL that `larder build` created: the inputs contain new and changed records,
+    /// and all other keys keep their values
     #[arg(long, value_name = "PATH|URL", help_heading = "Increment")]
     pub on: Option<String>,
-    /// The inputs hold all that the new version is to have: what differs is found, and keys that are not in them are
-    /// removed
+    /// The inputs contain all records of the new version: the build determines the differences, and removes keys that are
+    /// not in the inputs
     #[arg(
         long,
         requires = "on",
@@ -30,7 +30,7 @@ pub struct OnArgs {
         help_heading = "Increment"
     )]
     pub full: bool,
-    /// A file of the keys to be removed, with the columns of --key; other columns do not count
+    /// A file with the keys to remove, in the columns of --key; other columns are ignored
     #[arg(long, value_name = "FILE", requires = "on", help_heading = "Increment")]
     pub deleted: Vec<String>,
 }

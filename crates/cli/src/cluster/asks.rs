@@ -24,16 +24,16 @@ Examples:
     larder cluster join node-4
     larder cluster join node-4 --plan
 
-A node that has registered is given slots by itself, unless the cluster's setting admit_new_nodes says otherwise: then this does it.
-It returns when the node has all that it is to have.";
+A registered node receives slots automatically if the cluster's setting admit_new_nodes is on; otherwise, this command admits it.
+The command returns when the node has received all its slots.";
 
 const DRAIN: &str = "\
 Examples:
     larder cluster drain node-2
     larder cluster drain node-2 --plan
 
-The node's slots move to others while all of them are served; it stays a member, and is given no new ones.
-`larder cluster keep` takes it back.";
+The node's slots move to other nodes, and remain available. The node remains a member, and receives no new slots.
+`larder cluster keep` reverses it.";
 
 const KEEP: &str = "\
 Example:
@@ -43,16 +43,16 @@ const ABORT_PUSH: &str = "\
 Example:
     larder cluster abort-push recs
 
-The live version stays what it is on all nodes. Ctrl-c in `larder push` does the same; this is for a push that nobody waits for any more.";
+The live version is unchanged on all nodes. Ctrl-c in `larder push` has the same effect; use this command for a push whose client is gone.";
 
 const REMOVE: &str = "\
 Examples:
     larder cluster remove node-2
     larder cluster remove node-2 --plan
-    larder cluster remove node-2 --lose-rows     its disk is lost for ever: so are the rows that it alone had
+    larder cluster remove node-2 --lose-rows     its disk is lost, with the rows that only this node had
 
-A node that is up is drained; end its process then, and the cluster forgets it. One that is down is forgotten when its
-copies have been made elsewhere. A node that can be started again needs no --lose-rows: start it.";
+A node that is up is drained; then stop its process, and the cluster removes it. A node that is down is removed when new
+copies of its slots exist on other nodes. If the node can be started again, start it instead of using --lose-rows.";
 
 #[derive(Args)]
 pub struct AskArgs {
@@ -61,16 +61,16 @@ pub struct AskArgs {
     node: String,
     #[command(flatten)]
     server: ServerArgs,
-    /// Only say what would move
+    /// Only show what would move
     #[arg(long)]
     plan: bool,
-    /// Return as soon as the controller has agreed
+    /// Return as soon as the controller has accepted the request
     #[arg(long)]
     no_wait: bool,
-    /// Wait no longer than so many seconds [default: for as long as it takes]
+    /// The maximum time to wait, in seconds [default: no limit]
     #[arg(long, value_name = "SECONDS", value_parser = whole_number::<u64>)]
     timeout: Option<u64>,
-    /// Print JSON, and no progress
+    /// Print JSON, without progress
     #[arg(long)]
     json: bool,
 }
@@ -94,7 +94,7 @@ pub struct DrainArgs {
 pub struct RemoveArgs {
     #[command(flatten)]
     ask: AskArgs,
-    /// Give up what only this node has, which is down and does not come back
+    /// Give up the rows that only this node has; it must be down for good
     #[arg(long)]
     lose_rows: bool,
 }

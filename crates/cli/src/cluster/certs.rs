@@ -39,12 +39,12 @@ use crate::output::{self, moment};
 const EXAMPLES: &str = "\
 Examples:
     larder cluster certs a=10.0.0.1 b=10.0.0.2 c=db3.example.com,10.0.0.3
-    larder cluster certs d=10.0.0.4              another node, by the same authority
+    larder cluster certs d=10.0.0.4              another node, signed by the same authority
     larder cluster certs --renew a               a new certificate for node a, for the same names
-    larder cluster certs --client backup         for a client, where server.tls_client_ca asks for one
+    larder cluster certs --client backup         for a client, if server.tls_client_ca requires certificates
 
-Copy the folder of each node to that node. Keep ca.key where no node is: who has it can make nodes.
-A running server takes renewed files by itself: new connections use them.";
+Copy the folder of each node to that node. Keep ca.key on a machine that is not a node: anyone who has it can sign certificates.
+A running server uses renewed files for new connections without a restart.";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_DAYS: u32 = 3650;
@@ -55,19 +55,19 @@ const VALID_SINCE: Duration = DAY;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CertsArgs {
-    /// The nodes: the name of each (cluster.node), and the hosts by which others reach it
+    /// The nodes: the name of each (cluster.node), and the hosts through which others reach it
     #[arg(value_name = "NODE[=HOST,...]", required_unless_present = "clients")]
     nodes: Vec<Named>,
-    /// A client's name; may be repeated
+    /// A client's name; can be repeated
     #[arg(long = "client", value_name = "NAME")]
     clients: Vec<Named>,
-    /// The folder with the authority, and with a folder for each node and client
+    /// The folder for the authority, with a subfolder for each node and client
     #[arg(long, value_name = "DIR", default_value = "certs")]
     out: PathBuf,
-    /// Replace certificates that are there; without hosts for the same names as before
+    /// Replace existing certificates; without hosts, for the same names as before
     #[arg(long)]
     renew: bool,
-    /// How long the certificates are valid
+    /// The validity of the certificates in days
     #[arg(long, value_name = "DAYS", default_value = "730", value_parser = whole_number::<u32>)]
     days: u32,
 }

@@ -27,12 +27,12 @@ Examples:
     larder cluster demo --exit
     larder cluster demo --port 7301
 
-It needs etcd's program. `larder cluster local` starts such a cluster without the story.";
+The program etcd must be installed. `larder cluster local` starts such a cluster without the demonstration.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {
-    /// End when the story is told, instead of serving until ctrl-c
+    /// Exit after the demonstration, instead of serving until ctrl-c
     #[arg(long)]
     exit: bool,
     #[command(flatten)]

@@ -18,31 +18,31 @@ use crate::failure::Failure;
 
 #[derive(Subcommand)]
 pub enum ClusterCommand {
-    /// Run a cluster on this machine: etcd and some nodes, until ctrl-c
+    /// Run a cluster on this machine, with etcd and several nodes, until ctrl-c
     Local(local::LocalArgs),
-    /// See one at work on this machine: three nodes, one of which dies and is replaced
+    /// Run a demonstration on this machine: three nodes, one of which is killed and replaced
     Demo(demo::DemoArgs),
-    /// Make certificates for TLS: an authority of the cluster's own, and what it signs for each node
+    /// Create TLS certificates: a certificate authority, and a certificate for each node
     Certs(certs::CertsArgs),
-    /// Show the nodes, what each has, and what is moving or missing
+    /// Show the nodes, their slots, and slots that are moving or lack copies
     Status(status::StatusArgs),
-    /// Say what would move if nodes came or went, and change nothing
+    /// Show what would move if nodes were added or removed, without changing anything
     Plan(moves::PlanArgs),
-    /// Give slots to a node that has registered
+    /// Assign slots to a registered node
     Join(asks::JoinArgs),
-    /// Move a node's slots elsewhere; it stays a member
+    /// Move all slots off a node; it remains a member
     Drain(asks::DrainArgs),
-    /// Take back a drain or a removal
+    /// Reverse a drain or a removal
     Keep(asks::KeepArgs),
-    /// Move a node's slots elsewhere, and forget it
+    /// Move all slots off a node, and remove it from the cluster
     Remove(asks::RemoveArgs),
-    /// Give up the push of a store that is under way, whoever has begun it
+    /// Abort the push of a store that is in progress, whoever started it
     AbortPush(asks::AbortPushArgs),
-    /// Write the cluster's map again from what the nodes have kept, after etcd has lost it
+    /// Rebuild the cluster map from the nodes' copies after etcd has lost it
     Recover(recover::RecoverArgs),
-    /// Save the cluster's map to a file
+    /// Save the cluster map to a file
     Backup(recover::BackupArgs),
-    /// Show or change the settings that all nodes have in common
+    /// Show or change the settings of the cluster, which all nodes share
     Set(settings::SetArgs),
 }
 

@@ -14,18 +14,18 @@ Examples:
     larder cluster plan --add node-4:rack-2:2 --remove node-1
     larder cluster plan --replicas 3
 
-Nothing is changed. The bytes are an estimate of the node that is asked.";
+Nothing is changed. The bytes are an estimate by the queried node.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PlanArgs {
-    /// A node that comes, with its zone and weight; may be repeated
+    /// A node to add, with its zone and weight; can be repeated
     #[arg(long, value_name = "NAME[:ZONE[:WEIGHT]]")]
     add: Vec<String>,
-    /// A node that goes; may be repeated
+    /// A node to remove; can be repeated
     #[arg(long, value_name = "NAME")]
     remove: Vec<String>,
-    /// How many nodes are to have each slot
+    /// The number of copies of each slot
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     replicas: Option<u8>,
     #[command(flatten)]

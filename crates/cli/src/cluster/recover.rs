@@ -12,35 +12,35 @@ use crate::output::{self, Column, Table, count};
 
 const RECOVER: &str = "\
 Examples:
-    larder cluster recover                            shows what would be written, and what is missing
+    larder cluster recover                            shows the map that would be written, and what is missing
     larder cluster recover --yes
-    larder cluster recover --without node-3           node-3 is gone for good, or cannot be started now
-    larder cluster recover --from cluster-map.json    no node has a copy of the map, but there is a backup
+    larder cluster recover --without node-3           node-3 is lost, or cannot be started now
+    larder cluster recover --from cluster-map.json    no node has a copy of the map, but a backup exists
 
-Start etcd and the nodes first; the nodes refuse to serve, and say why. Each has kept the last map that it followed and
-how far its copies of the rows are. Of each slot the node with the newest copy becomes the owner. A slot of which no
-node that answered has the newest rows waits for the others. Start every node that can be started: what a node did after the newest
-copy here was made is not known, and it gives up such rows when it returns.";
+Start etcd and the nodes first; the nodes do not serve requests, and report why. Each node has stored the last map that it applied
+and the position of its copy of each slot. The node with the most recent copy of a slot becomes its owner. If no node that answered
+has the most recent rows of a slot, the slot waits for the other nodes. Start every node that can be started: writes that a missing
+node acknowledged after the most recent copy was made are unknown to the others, and the node discards them when it returns.";
 
 const BACKUP: &str = "\
 Examples:
     larder cluster backup cluster-map.json
 
-The file is the cluster's map: its members, who has which slots, the definitions of joins and spaces, and which versions of
-stores are live. It has no rows. Each node keeps such a copy of its own; the file is for the case that all of them are lost.";
+The file contains the cluster map: the members, the slots and their owners, the definitions of joins and spaces, and the live versions
+of stores. It contains no rows. Each node stores its own copy of the map; you need the file only if all of these copies are lost.";
 
 #[derive(Args)]
 #[command(after_help = RECOVER)]
 pub struct RecoverArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Write the map; without it the plan is only shown
+    /// Write the map, instead of only showing it
     #[arg(long)]
     yes: bool,
-    /// Do not ask this node; may be given several times
+    /// Exclude this node; can be repeated
     #[arg(long, value_name = "NODE")]
     without: Vec<String>,
-    /// A backup of the map, beside the copies of the nodes
+    /// A backup of the map, used in addition to the nodes' copies
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Print JSON
@@ -51,7 +51,7 @@ pub struct RecoverArgs {
 #[derive(Args)]
 #[command(after_help = BACKUP)]
 pub struct BackupArgs {
-    /// The file to write; it is replaced if it exists
+    /// The file to write; an existing file is replaced
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]

@@ -11,16 +11,16 @@ use crate::output::{self, Column, Table};
 
 const EXAMPLES: &str = "\
 Examples:
-    larder cluster set                                shows them
+    larder cluster set                                shows the settings
     larder cluster set replicas=3
     larder cluster set replace_after_ms=60000 admit_new_nodes=false
 
-What moves for it moves while all slots are served: larder cluster status --wait returns when it has.";
+If a change moves slots, they remain available; larder cluster status --wait returns when the moves are complete.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct SetArgs {
-    /// A setting, and what it is to be
+    /// A setting and its new value
     #[arg(value_name = "SETTING=VALUE")]
     settings: Vec<String>,
     #[command(flatten)]

@@ -26,22 +26,22 @@ Examples:
     larder cluster status --watch
     larder cluster status --wait && larder push recs.parquet --store recs --key member
 
-Exits with 1 while some slot is served by nobody. With --wait it returns when all is well: every slot is served
-and has all its copies (the setting replicas), and nothing is moving or being pushed. Until then it also waits for a node that does not
-listen yet.";
+Exits with 1 if no node serves some slot. With --wait, the command returns when the cluster is healthy: every slot is served
+and has all its copies (the setting replicas), and no slot is moving and no push is in progress. It also waits for a node that does
+not listen yet.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StatusArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Print it again whenever it has changed, until ctrl-c
+    /// Print the status again whenever it changes, until ctrl-c
     #[arg(long, conflicts_with = "wait")]
     watch: bool,
-    /// Wait until all is well
+    /// Wait until the cluster is healthy
     #[arg(long)]
     wait: bool,
-    /// Wait no longer than so many seconds [default: for as long as it takes]
+    /// The maximum time to wait, in seconds [default: no limit]
     #[arg(long, value_name = "SECONDS", requires = "wait", value_parser = whole_number::<u64>)]
     timeout: Option<u64>,
     /// Print JSON

@@ -45,22 +45,22 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {
-    /// End when the story is told, instead of serving until ctrl-c
+    /// Exit after the demonstration, instead of serving until ctrl-c
     #[arg(long)]
     exit: bool,
-    /// Friendships to use: two names per line, separated by spaces or tabs; .gz and .zst are unpacked
+    /// A file of friendships: two names per line, separated by spaces or tabs; .gz and .zst are decompressed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["users"])]
     edges: Option<PathBuf>,
-    /// Users of the generated graph
+    /// The number of users in the generated graph
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     users: u32,
-    /// The same seed makes the same graph
+    /// The seed of the generated graph
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>)]
     seed: u64,
-    /// Where Redis clients connect; a free port by default
+    /// Address and port for Redis clients; port 0: a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     resp: String,
-    /// Where the HTTP API and the console are; a free port by default
+    /// Address and port for the HTTP API and the console; port 0: a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     http: String,
 }

@@ -24,19 +24,19 @@ use crate::command_line::{percent, whole_number};
 use crate::failure::Failure;
 use crate::interrupt;
 
-/// What a version must satisfy; `larder build` and `larder push` share it.
+/// The gates of a version; shared by `larder build` and `larder push`.
 #[derive(Args)]
 pub struct GateArgs {
-    /// Refuse a version with fewer records
+    /// Reject a version with fewer records
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>, help_heading = "Gates")]
     min_records: Option<u64>,
-    /// Refuse a version that lost more than this share of the records of the one before
+    /// Reject a version whose number of records is lower than the previous version's by more than this percentage
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Gates")]
     max_shrink: Option<f64>,
-    /// Refuse a version that has more records than the one before by more than this share
+    /// Reject a version whose number of records is higher than the previous version's by more than this percentage
     #[arg(long, value_name = "PERCENT", value_parser = parse_growth, help_heading = "Gates")]
     max_growth: Option<f64>,
-    /// Refuse a version in which a column is null in more of the rows than this share: of every column, or of one
+    /// Reject a version with a higher percentage of nulls in any column, or in one column
     #[arg(
         long,
         value_name = "[COL:]PERCENT",
@@ -44,7 +44,7 @@ pub struct GateArgs {
         help_heading = "Gates"
     )]
     max_nulls: Vec<ColumnLimit>,
-    /// The same of empty texts
+    /// Reject a version with a higher percentage of empty texts in any column, or in one column
     #[arg(
         long,
         value_name = "[COL:]PERCENT",
@@ -52,8 +52,8 @@ pub struct GateArgs {
         help_heading = "Gates"
     )]
     max_empty: Vec<ColumnLimit>,
-    /// Refuse a version in which a column's values have shifted from the version before by more than this: a population
-    /// stability index, 0.1 is a small shift, 0.25 a large one
+    /// Reject a version if the distribution of any column, or of one column, has shifted further from the previous version's; the
+    /// measure is the population stability index, where 0.1 is a small shift and 0.25 a large one
     #[arg(
         long,
         value_name = "[COL:]INDEX",
@@ -61,15 +61,15 @@ pub struct GateArgs {
         help_heading = "Gates"
     )]
     max_shift: Vec<ColumnLimit>,
-    /// Refuse a version unless these keys have these values: lines of KEY, a tab and VALUE; a line
-    /// with a key alone asks for any value
+    /// Reject a version unless the keys in this file have the values in this file; each line contains KEY, a tab
+    /// and VALUE, or only KEY to accept any value
     #[arg(long, value_name = "FILE", help_heading = "Gates")]
     canary: Option<PathBuf>,
-    /// Run this program, and its arguments with spaces between them, with the version's folder as its last argument and a
-    /// description in JSON at its standard input; an exit status other than 0 refuses the version
+    /// Run this program with its space-separated arguments, followed by the version's folder; it receives a JSON description on
+    /// standard input, and an exit status other than 0 rejects the version
     #[arg(long, value_name = "PROGRAM", help_heading = "Gates")]
     check: Option<String>,
-    /// End the program after so many seconds, and refuse the version
+    /// Timeout of --check in seconds; when it expires, the program is ended and the version is rejected
     #[arg(
         long,
         value_name = "SECONDS",
@@ -79,7 +79,7 @@ pub struct GateArgs {
         help_heading = "Gates"
     )]
     check_seconds: u64,
-    /// Write a page with charts of the version's columns and what its gates say, which opens from disk
+    /// Write a self-contained HTML page with charts of the version's columns and the results of its gates
     #[arg(long, value_name = "FILE", help_heading = "Gates")]
     report: Option<PathBuf>,
 }

@@ -25,19 +25,19 @@ use crate::failure::Failure;
 
 #[derive(Subcommand)]
 pub enum SpaceCommand {
-    /// List the spaces: what each has, and how many objects
+    /// List the spaces with their definitions and numbers of objects
     List(list::ListArgs),
-    /// Record what is done with a space, as a workload to plan for
+    /// Record the workload of a space for planning
     Record(record::RecordArgs),
-    /// Compute which subspaces are best for a workload, and what to expect of them
+    /// Compute the best subspaces for a workload, and their expected cost
     Plan(plan::PlanArgs),
-    /// Give a space the subspaces of a plan, while it is searched
+    /// Apply the subspaces of a plan to a space, without downtime
     Apply(apply::ApplyArgs),
-    /// Measure what each step costs on these servers, for a plan
+    /// Measure the cost of each operation on these servers, for planning
     Calibrate(calibrate::CalibrateArgs),
-    /// Load files into a space, each row as an object
+    /// Load files into a space; each row becomes an object
     Load(load::LoadArgs),
-    /// Write all objects of a space to a file that can be loaded again
+    /// Write all objects of a space to a file that `larder space load` can read
     Dump(dump::DumpArgs),
 }
 

@@ -28,42 +28,42 @@ Examples:
     larder space plan --workload hotels.toml --thesis --top 10
     larder space plan --workload recorded --space hotels
 
-A workload says how many objects there are, what values their attributes have, and how often which attributes are asked for and
-changed: docs/guide/spaces-plan.md. Without --deployment there are eight servers, and costs are guesses.";
+A workload describes the number of objects, the values of their attributes, and how often each attribute is searched and
+changed: docs/guide/spaces-plan.md. Without --deployment, the plan assumes eight servers and rough estimates of the costs.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PlanArgs {
-    /// What is done with the objects: a file in TOML; or `recorded`: what the server has recorded of --space so far
+    /// The workload, a file in TOML; or `recorded`: the workload of --space that the server has recorded so far
     #[arg(long, value_name = "FILE")]
     workload: PathBuf,
-    /// The servers, and what each step costs on them: a file in TOML
+    /// The servers and their measured costs, a file in TOML
     #[arg(long, value_name = "FILE")]
     deployment: Option<PathBuf>,
-    /// How many of the best configurations are shown
+    /// The number of best configurations to show
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = whole_number::<usize>)]
     top: usize,
-    /// Choose the simplest that takes at most so much more than the best, in percent: the model errs by about a tenth
+    /// Choose the simplest configuration whose cost exceeds the best by at most this percentage, because the model errs by about a tenth
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
     tolerance: f64,
-    /// Compute as the thesis does that this goes back to: its equations, its constants, and no attribute in two subspaces
+    /// Use the equations and constants of the underlying thesis, with no attribute in two subspaces
     #[arg(long, conflicts_with_all = ["deployment", "current", "tolerance"])]
     thesis: bool,
-    /// Compare with what this space of the server has now
+    /// Compare with the current subspaces of this space on the server
     #[arg(long, value_name = "NAME")]
     space: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
-    /// Compare with these subspaces, as in 'city stars,price'
+    /// Compare with these subspaces, such as 'city stars,price'
     #[arg(long, value_name = "LISTS", conflicts_with = "space")]
     current: Option<String>,
-    /// With --space: choose its local indexes, too, instead of planning for those that it has
+    /// With --space: also choose its local indexes, instead of keeping the current ones
     #[arg(long, requires = "space")]
     indexes: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page with charts, which opens from disk
+    /// Write a self-contained HTML page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

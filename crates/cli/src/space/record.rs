@@ -22,7 +22,7 @@ Examples:
     larder space record --space hotels --seconds 60 -o hotels.toml
     larder space plan --workload hotels.toml --space hotels
 
-With ctrl-c it ends sooner, and keeps what it has until then.";
+Ctrl-c ends the recording early, and keeps what has been recorded.";
 
 /// How long a recording outlasts the command that began it, if that is killed.
 const GRACE_SECONDS: u64 = 60;
@@ -36,10 +36,10 @@ pub struct RecordArgs {
     /// The space
     #[arg(long, value_name = "NAME")]
     space: String,
-    /// How long
+    /// The duration of the recording
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>)]
     seconds: u64,
-    /// Where the workload goes, a file in TOML [default: standard output]
+    /// The file for the workload, in TOML [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -11,23 +11,23 @@ use crate::failure::Failure;
 
 #[derive(Subcommand)]
 pub enum StoreCommand {
-    /// List the stores and their live versions
+    /// List the stores with their live versions
     List(list::ListArgs),
-    /// Show one store: every kept version and the pull under way
+    /// Show one store: its versions, and the pull in progress
     Info(list::InfoArgs),
     /// Print the value of one key
     Get(records::GetArgs),
-    /// Print a few records, chosen at random
+    /// Print a random sample of records
     Sample(records::SampleArgs),
     /// Print every record as JSON lines
     Dump(records::DumpArgs),
     /// Compare two versions key by key
     Diff(records::DiffArgs),
-    /// Read every byte of a version and check it
+    /// Read a complete version and check every checksum
     Verify(versions::VerifyArgs),
     /// Make the previous version, or a given one, live again
     Rollback(versions::RollbackArgs),
-    /// Make one whole version of a live one that was built on others
+    /// Merge all layers of the live version into one complete version
     Compact(versions::CompactArgs),
     /// Make a kept version live
     Swap(versions::SwapArgs),
@@ -35,7 +35,7 @@ pub enum StoreCommand {
     Remove(versions::RemoveArgs),
 }
 
-/// A version for commands that else are about the live one.
+/// A version, by default the live one.
 #[derive(Args)]
 pub struct VersionArgs {
     /// A number such as 3 or v3, or previous [default: live]

@@ -16,10 +16,10 @@ use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder store get pymk 42\n    larder store get pymk:42\n    larder store get pymk 42 --version previous\n\nExits with 3 when the store holds no such key."
+    after_help = "Examples:\n    larder store get pymk 42\n    larder store get pymk:42\n    larder store get pymk 42 --version previous\n\nExits with 3 if the store does not contain the key."
 )]
 pub struct GetArgs {
-    /// The store; or STORE:KEY, as a Redis client writes it
+    /// The store, or STORE:KEY as in Redis clients
     store: String,
     /// The key, without the store's name
     key: Option<String>,
@@ -38,7 +38,7 @@ pub struct GetArgs {
 pub struct SampleArgs {
     /// The store
     store: StoreName,
-    /// How many records
+    /// The number of records
     #[arg(long, short = 'n', default_value_t = 10, value_parser = whole_number::<u64>)]
     count: u64,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub struct DumpArgs {
     version: VersionArgs,
     #[command(flatten)]
     server: ServerArgs,
-    /// Accepted for uniformity: a dump is JSON lines in any case
+    /// Accepted without effect: a dump always consists of JSON lines
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +76,7 @@ pub struct DiffArgs {
     /// The newer version, such as 2 or live
     #[arg(default_value = "live")]
     to: WhichVersion,
-    /// How many differing keys to show
+    /// The maximum number of differing keys to show
     #[arg(long, default_value_t = 20, value_parser = whole_number::<u64>)]
     limit: u64,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::push;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder store verify pymk\n    larder store verify pymk previous\n\nA damaged version is not returned to by a rollback until it is found whole.\nExits with 6 when the version is damaged."
+    after_help = "Examples:\n    larder store verify pymk\n    larder store verify pymk previous\n\nA rollback skips a damaged version until a verification finds it undamaged.\nExits with 6 if the version is damaged."
 )]
 pub struct VerifyArgs {
     /// The store
@@ -32,18 +32,18 @@ pub struct VerifyArgs {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder store rollback pymk\n    larder store rollback pymk 3\n\nExits with 4 when the version is damaged, or empty where the live one is not."
+    after_help = "Examples:\n    larder store rollback pymk\n    larder store rollback pymk 3\n\nExits with 4 if the version is damaged, or if it is empty and the live version is not."
 )]
 pub struct RollbackArgs {
     /// The store
     store: StoreName,
-    /// The version to return to, such as 3 or v3 [default: previous, the one that was live before]
+    /// The version to roll back to, such as 3 or v3 [default: previous, which was live before the current version]
     #[arg(value_name = "VERSION")]
     place: Option<WhichVersion>,
     /// The same as VERSION
     #[arg(long, value_name = "VERSION", hide = true, conflicts_with = "place")]
     version: Option<WhichVersion>,
-    /// Return also to a version that a verify found damaged, or to an empty one
+    /// Roll back even to a version that is empty or that a verification found damaged
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub struct RollbackArgs {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder store compact pymk\n\nReads go on meanwhile; the version of several layers stays as the previous one.\nExits with 4 when the live version has one layer, or the server cannot compact it."
+    after_help = "Examples:\n    larder store compact pymk\n\nReads continue during the compaction. The version with several layers is kept as the previous version.\nExits with 4 if the live version has only one layer, or the server cannot compact it."
 )]
 pub struct CompactArgs {
     /// The store
@@ -70,7 +70,7 @@ pub struct CompactArgs {
 #[derive(Args)]
 #[command(
     override_usage = "larder store swap [OPTIONS] <STORE> <VERSION>",
-    after_help = "Examples:\n    larder store swap pymk 5\n    larder store swap pymk previous\n\nExits with 4 when the version is damaged, or empty where the live one is not."
+    after_help = "Examples:\n    larder store swap pymk 5\n    larder store swap pymk previous\n\nExits with 4 if the version is damaged, or if it is empty and the live version is not."
 )]
 pub struct SwapArgs {
     /// The store
@@ -81,7 +81,7 @@ pub struct SwapArgs {
     /// The same as VERSION
     #[arg(long, value_name = "VERSION", hide = true, conflicts_with = "place")]
     version: Option<WhichVersion>,
-    /// Make it live also when a verify found it damaged, or it is empty
+    /// Make the version live even if it is empty or a verification found it damaged
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub struct SwapArgs {
 pub struct RemoveArgs {
     /// The store
     store: StoreName,
-    /// One version, which must not be live: a number such as 1 or v1, or previous
+    /// The version to remove, which must not be live: a number such as 1 or v1, or previous
     #[arg(
         value_name = "VERSION",
         required_unless_present_any = ["all", "version"],
@@ -109,7 +109,7 @@ pub struct RemoveArgs {
     /// The same as VERSION
     #[arg(long, value_name = "VERSION", hide = true, conflicts_with_all = ["place", "all"])]
     version: Option<WhichVersion>,
-    /// The store with every version: readers then find no such store
+    /// Remove the store with all its versions
     #[arg(long)]
     all: bool,
     #[command(flatten)]

@@ -24,19 +24,20 @@ Examples:
   bg client
   BG_SECRET=... bg client --listen 10.0.0.7:7654 --folder /var/tmp/bg
 
-Whoever is let in may have this client act on data stores that it can reach. On an address that others reach it asks its coordinators for the
-secret in BG_SECRET, which theirs must have, too. It opens no file but those below --folder. Port 0 takes a free one, which is printed.";
+A coordinator can make this client execute actions on any data store that the client can reach. On an address that other machines
+can reach, the client therefore requires the secret in BG_SECRET, which must be the same for the coordinator. The client opens only
+files below --folder. With port 0, the system chooses a free port, which is printed.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Where coordinators connect
+    /// Address and port for coordinators
     #[arg(long, default_value = "127.0.0.1:7654", value_name = "HOST:PORT")]
     listen: String,
-    /// Folder of the files that a coordinator may name (--edges, --mix, --trace), relative to it; without it none are opened
+    /// The folder of the files that a coordinator may name (--edges, --mix, --trace) [default: none, no files are opened]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Give a coordinator up that has sent no sign of life for this time; a coordinator sends one each second
+    /// Disconnect a coordinator that has sent no heartbeat for this time; a coordinator sends one every second
     #[arg(long, default_value = "30s", value_parser = duration)]
     patience: Duration,
     /// Accept coordinators without a BG_SECRET on an address that is not loopback
@@ -44,7 +45,7 @@ pub struct Arguments {
     open: bool,
 }
 
-/// Where the secret is that clients and their coordinator share.
+/// The environment variable with the secret that clients and their coordinator share.
 pub const SECRET: &str = "BG_SECRET";
 
 /// That of this process; an empty one is none.

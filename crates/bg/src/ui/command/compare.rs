@@ -13,17 +13,17 @@ Examples:
   bg compare before/rating.json after/rating.json
   bg run --store larder --duration 30s --json > after.json; bg compare before.json after.json --tolerance 3
 
-Status: 0 if B is as good as A or better, 1 if it is worse, 2 if they cannot be compared.";
+Exit status: 0 if B is as good as A or better, 1 if it is worse, 2 if they cannot be compared.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// rating.json of bg rate --report (or its folder), or what bg run --json printed
+    /// The file rating.json of `bg rate --report` (or its folder), or the output of `bg run --json`
     #[arg(value_name = "A")]
     one: PathBuf,
     #[arg(value_name = "B")]
     other: PathBuf,
-    /// Percent by which a figure may change without mattering
+    /// The percentage by which a figure may change without being reported as a difference
     #[arg(long, default_value_t = 2.0, value_name = "PERCENT")]
     tolerance: f64,
     /// Print the comparison as JSON

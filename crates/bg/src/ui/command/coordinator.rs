@@ -20,33 +20,34 @@ Examples:
   bg coordinator --client 10.0.0.7:7654 --client 10.0.0.8:7654@2.5 \\
       rate --store larder --sla '95% < 100ms, 0.1% unpredictable, 60s' --report /tmp/rating
 
-A client with @SPEED gets members for so many times the work of one without. Options behind `run` and `rate` are those
-of `bg run` and `bg rate`; addresses of data stores are those of the clients. Files (--edges, --mix, --trace) are named as they are called below each client's --folder,
-and for --edges and --mix below the folder that this is started in, too. Clients that ask for a secret are told that of BG_SECRET.";
+A client with @SPEED receives SPEED times as much work as a client without. The options after `run` and `rate` are those of `bg run`
+and `bg rate`. The addresses of data stores are resolved on the clients. Paths of files (--edges, --mix, --trace) are relative to each
+client's --folder; for --edges and --mix, the file must also exist relative to the coordinator's current folder. The coordinator
+sends the secret in BG_SECRET to clients that require one.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A client, and how fast it is beside the others; once for each
+    /// A client and its speed relative to the others; repeat for each client
     #[arg(long = "client", required = true, value_name = "HOST:PORT[@SPEED]", value_parser = at)]
     clients: Vec<(String, f64)>,
-    /// End the trial when a client has given no sign of life for this time
+    /// End the trial when a client has sent no heartbeat for this time
     #[arg(long, default_value = "10s", value_parser = duration)]
     patience: Duration,
     #[command(subcommand)]
     work: Work,
 }
 
-/// What all clients do together.
+/// The command that all clients execute together.
 #[derive(Subcommand)]
 pub enum Work {
-    /// Act on a data store for a while
+    /// Execute actions on a data store for some time
     Run(Box<run::Arguments>),
-    /// Find the highest throughput, or the highest load, under an agreement
+    /// Find the highest throughput, or the highest load, that meets an SLA
     Rate(Box<rate::Arguments>),
 }
 
-/// The words of a command by themselves, as a client is sent them.
+/// The command line that a client receives.
 #[derive(Parser)]
 #[command(name = "bg")]
 struct Words {

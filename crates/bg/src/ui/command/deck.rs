@@ -21,7 +21,7 @@ Examples:
   bg deck --store postgres --at 'host=/run/postgresql user=me' --load --threads 16 --sla '95% < 100ms, 0.1% unpredictable, 60s'
   bg deck --store redis --duration 60s --listen 8080
 
-The page at http://127.0.0.1:6001/ has the buttons: threads, stop, start again. Ctrl-C ends bg.";
+The page at http://127.0.0.1:6001/ has the controls: number of threads, stop, and start. Ctrl-C ends bg.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
@@ -32,7 +32,7 @@ pub struct Arguments {
     trial: TrialOptions,
     #[command(flatten)]
     judge: JudgeOption,
-    /// Where the page is: PORT of loopback, or HOST:PORT; 0 takes a free one
+    /// The address of the page: PORT on the loopback interface, or HOST:PORT; 0: a free port
     #[arg(long, value_name = "ADDR", default_value = PORT)]
     listen: String,
 }
@@ -40,10 +40,10 @@ pub struct Arguments {
 /// The port of BG's own deck.
 const PORT: &str = "6001";
 
-/// Of commands that may have a deck.
+/// The option of commands that can show a deck.
 #[derive(Args, Clone, Debug)]
 pub struct DeckOption {
-    /// Show it in the browser while it runs: PORT of loopback, or HOST:PORT; default 6001
+    /// Show the trial in the browser while it runs: PORT on the loopback interface, or HOST:PORT; default 6001
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = PORT)]
     pub deck: Option<String>,
 }

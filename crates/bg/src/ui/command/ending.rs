@@ -44,10 +44,10 @@ impl Ending {
     }
 }
 
-/// Of commands that judge reads.
+/// The option of commands that validate reads.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Allowed {
-    /// Percent of the reads that may be unpredictable, or have wrong bytes, without this ending with status 1
+    /// The percentage of reads that may be unpredictable or have wrong bytes before the exit status is 1
     #[arg(long, default_value_t = 0.0, value_name = "PERCENT", value_parser = percent)]
     pub allow: f64,
 }

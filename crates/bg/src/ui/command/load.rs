@@ -28,13 +28,14 @@ pub struct Arguments {
     store: StoreOptions,
     #[command(flatten)]
     population: PopulationOptions,
-    /// The clients of the coordinator that will run on it: their number, or their speeds (1,1,2.5); friendships stay within each one's members
+    /// The clients of the coordinator that will use the data store: their number, or their speeds (1,1,2.5); friendships are only
+    /// between members of the same client
     #[arg(long, value_name = "N|SPEED,...", default_value = "1", value_parser = speeds)]
     clients: Speeds,
-    /// How those clients draw members, as their --draw will say
+    /// The distribution of members that those clients will use (--draw)
     #[arg(long, default_value_t = draw::DEFAULT, value_name = "DISTRIBUTION")]
     draw: Distribution,
-    /// Go on with this member where a load stopped, instead of making everything anew
+    /// Continue an interrupted load at this member, instead of starting again
     #[arg(long, value_name = "MEMBER")]
     from: Option<u32>,
 }

@@ -28,7 +28,7 @@ use ending::Ending;
 use crate::model::mix;
 use crate::stores;
 
-/// Rates a data store by social actions under an agreement, and proves what it read.
+/// Rates a data store by social actions under an SLA, and validates its reads
 #[derive(Parser)]
 #[command(name = "bg", version, after_help = EXAMPLES)]
 struct Arguments {
@@ -45,32 +45,32 @@ Examples:
   bg compare yesterday/rating.json today/rating.json
   bg deck --store memory
 
-Status: 0 when all was done and kept; 1 when an agreement was missed, reads were unpredictable, or a comparison is worse;
-2 when it could not be done; 130 when it was interrupted before it knew. docs/guide/bg.md says more.";
+Exit status: 0 on success; 1 if an SLA was missed, reads were unpredictable, or a comparison is worse; 2 if the command failed;
+130 if it was interrupted before it had a result. docs/guide/bg.md has the details.";
 
 #[derive(Subcommand)]
 enum Command {
     /// Fill a data store with members, friendships and resources
     Load(load::Arguments),
-    /// Act on a data store for a while: throughput, latencies, and what was read judged
+    /// Execute actions on a data store for some time; report throughput and latencies, and validate the reads
     Run(Box<run::Arguments>),
-    /// Find the highest throughput, or the highest load, that a data store sustains under an agreement
+    /// Find the highest throughput, or the highest load, at which a data store meets an SLA
     Rate(Box<rate::Arguments>),
-    /// One trial after another, shown in the browser, with buttons for threads, stop and start
+    /// Run trials that are shown and controlled in the browser
     Deck(Box<deck::Arguments>),
-    /// Run or rate with several clients on other machines as one
+    /// Run or rate with several clients on other machines
     Coordinator(Box<coordinator::Arguments>),
-    /// Act for a part of the members, as a coordinator says
+    /// Execute the actions of some of the members for a coordinator
     Client(client::Arguments),
-    /// Judge the reads of a trace
+    /// Validate the reads of a trace
     Validate(validate::Arguments),
-    /// Make the page of a rating again, from its JSON
+    /// Create the HTML page of a rating from its JSON
     Report(report::Arguments),
-    /// Tell which of two reports is better, and whether noise could have made the difference
+    /// Compare two reports, and show whether noise could explain the difference
     Compare(compare::Arguments),
-    /// List the data stores that bg knows
+    /// List the supported data stores
     Stores,
-    /// List the mixes that have names
+    /// List the named mixes
     Mixes,
 }
 

@@ -39,7 +39,7 @@ const INVITATIONS_DEFAULT: u32 = 10;
 /// Connections of a worker: more are a mistake.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Of every command that acts on a data store.
+/// The options of every command that executes actions on a data store.
 #[derive(Args, Clone, Debug)]
 pub struct SetupOptions {
     #[command(flatten)]
@@ -48,144 +48,144 @@ pub struct SetupOptions {
     pub population: PopulationOptions,
     #[command(flatten)]
     pub conduct: ConductOptions,
-    /// Empty the data store and load it first
+    /// First empty the data store, and load it
     #[arg(long)]
     pub load: bool,
 }
 
-/// Of commands whose trials are all of one load.
+/// The options of commands whose trials all have one load.
 #[derive(Args, Clone, Debug)]
 pub struct TrialOptions {
-    /// Closed loop: so many emulated threads, each with one action at a time; a deck changes them
+    /// Closed loop: the number of emulated threads, each with one action at a time; a deck can change it
     #[arg(long, default_value_t = 1, conflicts_with = "rate")]
     threads: u32,
-    /// Open loop: so many actions a second, whatever the data store does
+    /// Open loop: the number of actions per second, regardless of the data store's speed
     #[arg(long)]
     rate: Option<f64>,
-    /// How long a trial is measured [default: 10s; with --actions until they are done]
+    /// The measured duration of a trial [default: 10s; with --actions, until they are complete]
     #[arg(long, value_parser = duration)]
     duration: Option<Duration>,
-    /// End the trial after so many actions, skipped ones included
+    /// End the trial after this number of actions, including skipped ones
     #[arg(long)]
     actions: Option<u64>,
-    /// Warm-up before the trial, not measured
+    /// The warm-up before the trial, which is not measured
     #[arg(long, default_value = "0s", value_parser = duration)]
     warmup: Duration,
-    /// Warm-up of so many actions, not measured
+    /// The warm-up before the trial as a number of actions, which are not measured
     #[arg(long, conflicts_with = "warmup")]
     warmup_actions: Option<u64>,
-    /// Say whether the trial keeps this agreement; reads are judged if it has a clause about them
+    /// Report whether the trial meets this SLA; reads are validated if it has a clause about them
     #[arg(long, value_name = "AGREEMENT")]
     pub sla: Option<Sla>,
 }
 
-/// Of commands that judge reads unless they are told not to.
+/// The option of commands that validate reads by default.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct JudgeOption {
-    /// Judge no reads: less work for this machine, but wrong answers are not found
+    /// Do not validate reads: this reduces the load on this machine, but wrong results are not detected
     #[arg(long)]
     pub untraced: bool,
 }
 
-/// Which data store.
+/// The data store and its connections.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Data store")]
 pub struct StoreOptions {
-    /// Name of the data store, as `bg stores` lists it; faulty:NAME puts faults into another one's answers
+    /// The name of the data store, as listed by `bg stores`; faulty:NAME injects faults into the results of data store NAME
     #[arg(long, value_name = "NAME")]
     pub store: String,
-    /// Address of the data store; its usual one if not given
+    /// The address of the data store [default: its default address]
     #[arg(long = "at", value_name = "ADDRESS")]
     pub address: Option<String>,
-    /// Connections of each worker, where the data store lets one choose
+    /// The number of connections of each worker, if the data store supports it
     #[arg(long)]
     pub connections: Option<usize>,
-    /// A setting of this data store; may be repeated
+    /// A setting of this data store; can be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     pub settings: Vec<(String, String)>,
-    /// Threads of this machine that act, each with its own client [default: one a processor]
+    /// The number of worker threads of this machine, each with its own client [default: one per processor]
     #[arg(long)]
     pub workers: Option<usize>,
 }
 
-/// Whom and what there is.
+/// The members, friendships and resources in the data store.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Population (the same for load and run)")]
 pub struct PopulationOptions {
-    /// [default: 10000, or those of the edges]
+    /// The number of members [default: 10000, or the members in --edges]
     #[arg(long)]
     pub members: Option<u32>,
-    /// Confirmed friends of each member, even; in the mean with zipf
+    /// The number of confirmed friends of each member, an even number; with zipf, the mean
     #[arg(long, default_value_t = 100)]
     pub friends: u32,
-    /// The report's ring of neighbours, or 80 % of the friendships on 20 % of the members
+    /// The distribution of friendships: lattice is the ring of neighbors in BG's report; zipf gives 20 % of the members 80 % of the friendships
     #[arg(long, value_enum, default_value_t = Shape::Lattice)]
     pub friendships: Shape,
-    /// Friendships of a real graph: two numbers a line, may be gzip
+    /// A file with the friendships of a real graph: two numbers per line; gzip is supported
     #[arg(long, value_name = "FILE", conflicts_with_all = ["friendships", "friends"])]
     pub edges: Option<PathBuf>,
-    /// Invitations that each member has not answered [default: 10, fewer where a member has fewer than 40 strangers]
+    /// The number of pending invitations of each member [default: 10, or fewer if a member has fewer than 40 strangers]
     #[arg(long)]
     pub invitations: Option<u32>,
-    /// Resources that each member created
+    /// The number of resources that each member has created
     #[arg(long, default_value_t = 100)]
     pub resources: u32,
-    /// Comments on each resource
+    /// The number of comments on each resource
     #[arg(long, default_value_t = 0)]
     pub comments: u32,
-    /// Bytes of a profile image (12K); without it there are neither images nor thumbnails
+    /// The size of a profile image in bytes, such as 12K [default: no images and no thumbnails]
     #[arg(long, value_parser = size)]
     pub image_size: Option<usize>,
-    /// Letters of each of a profile's ten attributes
+    /// The length of each of a profile's ten attributes, in letters
     #[arg(long, default_value_t = content::ATTRIBUTE_SIZE_DEFAULT, value_name = "LETTERS", value_parser = size)]
     pub attribute_size: usize,
-    /// Letters of a comment
+    /// The length of a comment, in letters
     #[arg(long, default_value_t = content::COMMENT_SIZE_DEFAULT, value_name = "LETTERS", value_parser = size)]
     pub comment_size: usize,
-    /// Seed of the population: its friendships and all contents
+    /// The seed of the population: its friendships and all contents
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Who is whose friend.
+/// The distribution of friendships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shape {
     Lattice,
     Zipf,
 }
 
-/// How members are drawn and behave.
+/// The selection of members, and their behavior.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Members' behaviour")]
+#[command(next_help_heading = "Members' behavior")]
 pub struct ConductOptions {
-    /// A name that `bg mixes` lists, a mix written out (`view-profile 80, list-friends 20`), or a file
+    /// The mix of actions: a name listed by `bg mixes`, a definition (`view-profile 80, list-friends 20`), or a file
     #[arg(long, default_value = mix::DEFAULT, value_name = "NAME|MIX|FILE")]
     pub mix: String,
-    /// uniform, zipf:theta=0.27 (as BG spells it), zipf:exponent=0.73, zipf:80/20, latest
+    /// The distribution of members: uniform, zipf:theta=0.27 (BG's notation), zipf:exponent=0.73, zipf:80/20 or latest
     #[arg(long, default_value_t = draw::DEFAULT, value_name = "DISTRIBUTION")]
     pub draw: Distribution,
-    /// Time between the actions of a session
+    /// The time between the actions of a session
     #[arg(long, default_value = "0s", value_parser = duration)]
     pub think: Duration,
-    /// Time before each session, or each single action
+    /// The time before each session, or before each single action
     #[arg(long, default_value = "0s", value_parser = duration)]
     pub between: Duration,
-    /// Give up waiting for an answer after this time; its outcome is unknown then
+    /// The timeout of a call; after it, the outcome of the call is unknown
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub timeout: Duration,
-    /// How many resources of a wall, or posts of a feed, are looked at
+    /// The number of resources of a wall, or posts of a feed, that an action reads
     #[arg(long, default_value_t = 5)]
     pub top: u32,
-    /// Let one member look around for several threads at once
+    /// Allow several threads to read as the same member concurrently
     #[arg(long)]
     pub shared_reads: bool,
-    /// How many members to draw, at most, for an action that the first one cannot do
+    /// The maximum number of members to draw for an action that the first member cannot execute
     #[arg(long, default_value_t = 1)]
     pub tries: u32,
-    /// In an open loop, how many actions may be under way
+    /// The maximum number of concurrent actions in an open loop
     #[arg(long, default_value_t = 1000)]
     pub threads_max: u32,
-    /// Seed of what is drawn: actions, members, pauses
+    /// The seed of the random choices: actions, members, pauses
     #[arg(long, default_value_t = 1)]
     pub draw_seed: u64,
 }

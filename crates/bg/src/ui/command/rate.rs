@@ -34,14 +34,14 @@ Examples:
   bg rate --store memory --sla '95% < 1ms, 10s' --deck
   bg rate --store redis --sla 'p99 < 5ms, 30s' --over rate --first 1000
 
-The agreement (--sla) is clauses with commas between them:
-  95% < 100ms                  at least so many of the calls within the time
-  p99.9 < 1s                   the same, as a percentile
-  view-profile: 99% < 10ms     of one action only
-  1% errors                    at most so many calls refused or without an answer
-  0.1% unpredictable           at most so many reads that no order of the writes explains;
-                               `at counts`, `at members`, `at atomic` or `at joint` for another level
-  60s                          how long the trial lasts that confirms the rating";
+The SLA (--sla) consists of clauses separated by commas:
+  95% < 100ms                  at least this share of the calls takes less than this time
+  p99.9 < 1s                   the same as a percentile
+  view-profile: 99% < 10ms     the same for one action
+  1% errors                    at most this share of the calls fails or has no result
+  0.1% unpredictable           at most this share of the reads cannot be explained by any order of the writes;
+                               `at counts`, `at members`, `at atomic` or `at joint` selects another level
+  60s                          the duration of the trial that confirms the rating";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
@@ -52,52 +52,52 @@ pub struct Arguments {
     search: SearchOptions,
     #[command(flatten)]
     deck: DeckOption,
-    /// What becomes of the data store between trials
+    /// The handling of the data store between trials
     #[arg(long, value_enum, default_value_t = State::Keep)]
     between_trials: State,
     #[command(flatten)]
     judge: JudgeOption,
-    /// Judge reads while trials run, too: a trial ends early when it is clear that too many are unpredictable
+    /// Validate reads already while trials run: a trial ends early when too many reads are unpredictable
     #[arg(long, conflicts_with = "untraced")]
     online: bool,
 }
 
-/// What to look for, and how.
+/// The goal and the method of the search.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Rating")]
 pub struct SearchOptions {
-    /// The agreement; see below
+    /// The SLA; see below
     #[arg(long, value_name = "AGREEMENT")]
     sla: Sla,
-    /// The highest throughput under the agreement, or the highest load
+    /// The goal: soar is the highest throughput under the SLA, socialites the highest load
     #[arg(long = "for", value_enum, default_value_t = For::Soar, value_name = "RATING")]
     goal: For,
-    /// Load is threads of a closed loop, or arrivals a second of an open one
+    /// The load: threads of a closed loop, or the rate of an open loop in actions per second
     #[arg(long, value_enum, default_value_t = By::Threads)]
     over: By,
-    /// The load to begin with [default: 1 thread, 100 actions a second]
+    /// The initial load [default: 1 thread, or 100 actions per second]
     #[arg(long)]
     first: Option<u64>,
-    /// The highest load to try [default: a thread a member, 2^20 actions a second]
+    /// The highest load to try [default: one thread per member, or 2^20 actions per second]
     #[arg(long)]
     most: Option<u64>,
-    /// How long each trial of the search lasts [default: as the confirming one, which the agreement says; at most a twentieth of --within]. Several (3s,10s,30s)
-    /// are tried in turn until two of them rate alike
+    /// The duration of each trial of the search [default: that of the confirming trial in the SLA, at most a twentieth of --within]. Several
+    /// durations (3s,10s,30s) are tried in turn until two of them give the same rating
     #[arg(long, value_delimiter = ',', value_parser = duration)]
     trial: Vec<Duration>,
-    /// Warm-up before each trial, not measured
+    /// The warm-up before each trial, which is not measured
     #[arg(long, default_value = "1s", value_parser = duration)]
     warmup: Duration,
-    /// Percent of throughput that is not worth another trial
+    /// The percentage of throughput that does not justify another trial
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
     tolerance: f64,
-    /// Trials of one load, at most, where noise could decide
+    /// The maximum number of trials of one load if noise could determine the result
     #[arg(long, default_value_t = 3)]
     trials: u32,
-    /// Time for all of it: the search ends early enough to confirm its rating [default: when nothing is to be gained]
+    /// The time limit of the complete rating: the search ends early enough to confirm its result [default: no limit]
     #[arg(long, value_parser = duration)]
     within: Option<Duration>,
-    /// Run each trial of the search to its end, also when it is clear that it misses the agreement
+    /// Run each trial of the search to its end, even if it has already missed the SLA
     #[arg(long)]
     full_trials: bool,
     /// Write rating.html and rating.json into this folder
@@ -122,9 +122,9 @@ enum By {
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum State {
-    /// Empty it and load it again, so that all trials begin alike
+    /// Empty and load it again, so that all trials start in the same state
     Reload,
-    /// Go on with what the last trial left
+    /// Continue with the state that the last trial left
     Keep,
 }
 

@@ -17,10 +17,10 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// rating.json of bg rate --report (or its folder), or what bg rate --json printed
+    /// The file rating.json of `bg rate --report` (or its folder), or the output of `bg rate --json`
     #[arg(value_name = "FILE.json")]
     rating: PathBuf,
-    /// Where the page is written [default: beside the JSON, with the ending .html]
+    /// The file for the page [default: the name of the JSON file with the extension .html]
     #[arg(long, value_name = "FILE.html")]
     to: Option<PathBuf>,
 }

@@ -34,10 +34,10 @@ pub struct Arguments {
     pub(super) setup: SetupOptions,
     #[command(flatten)]
     trial: TrialOptions,
-    /// Keep what was seen in this empty folder, and judge it
+    /// Write a trace to this empty folder, and validate it
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
-    /// Judge reads, and do so while the trial runs, too
+    /// Validate reads, already while the trial runs
     #[arg(long)]
     online: bool,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub struct Arguments {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// No line each second
+    /// Do not print a line every second
     #[arg(long)]
     quiet: bool,
 }

@@ -25,17 +25,17 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Folder that `bg run --trace` made, or one with the logs of the released BG
+    /// A folder created by `bg run --trace`, or a folder with logs of the released BG
     dir: PathBuf,
     #[arg(long, value_enum, default_value_t = Format::Trace)]
     format: Format,
-    /// Of text logs: what ACCEPTFRND, PENDFRND or POSTCOMMENT was of each member or resource; 0 if not said
+    /// For text logs: the initial ACCEPTFRND, PENDFRND or POSTCOMMENT of each member or resource [default: 0]
     #[arg(long, value_name = "KIND=COUNT", value_parser = initial)]
     initial: Vec<(TextKind, i32)>,
-    /// Memory to use; larger traces are split on disk
+    /// The memory to use; larger traces are split on disk
     #[arg(long, default_value = "2G", value_parser = bytes)]
     memory: u64,
-    /// Folder with room for a trace split [default: the trace's]
+    /// The folder for the parts of a split trace [default: the trace's folder]
     #[arg(long)]
     scratch: Option<PathBuf>,
     #[command(flatten)]
@@ -47,9 +47,9 @@ pub struct Arguments {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Format {
-    /// Larder's, as bg writes it
+    /// The format that bg writes
     Trace,
-    /// read*.txt and update*.txt of the BG released from 2013 to 2018
+    /// read*.txt and update*.txt of the BG versions released from 2013 to 2018
     BgText,
 }
 

@@ -36,7 +36,7 @@ Examples:
     larder cluster local --nodes 3 --replicas 2 --port 7301 --data ./cluster
     larder cluster local --nodes 4 --json --set cluster.lease_seconds=2
 
-With --json one line tells of it, once all nodes serve:
+With --json, the command prints one line when all nodes serve requests:
     {\"etcd\":\"http://127.0.0.1:39117\",\"nodes\":[{\"name\":\"node-1\",\"resp\":\"127.0.0.1:44011\",\"http\":\"http://127.0.0.1:36207\",\"pid\":4711,...},...]}";
 
 /// All nodes serve within this time, or the start has failed.
@@ -52,33 +52,33 @@ const HTTP_ABOVE: u16 = 1000;
 pub struct LocalArgs {
     #[command(flatten)]
     shape: Shape,
-    /// Print one line of JSON when all nodes serve, in place of what to type
+    /// Print one line of JSON when all nodes serve requests, instead of instructions
     #[arg(long)]
     json: bool,
 }
 
-/// What a local cluster is like.
+/// The size and placement of a local cluster.
 #[derive(Args)]
 pub struct Shape {
-    /// How many nodes
+    /// The number of nodes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub nodes: u32,
-    /// How many nodes have each row and each partition of a store
+    /// The number of copies of each row and of each partition of a store
     #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub replicas: u32,
-    /// How many zones the nodes are spread over
+    /// The number of zones over which the nodes are distributed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     zones: u32,
-    /// The folder for all data and logs, kept and used again [default: a temporary one]
+    /// The folder for all data and logs, which is kept and can be reused [default: a temporary folder]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Redis clients connect to PORT of node-1, PORT+1 of node-2 and so on; HTTP is 1000 above [default: free ports]
+    /// The port for Redis clients of node-1; node-2 uses PORT+1 and so on, and HTTP uses ports higher by 1000 [default: free ports]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=60_000))]
     port: Option<u16>,
-    /// A key of every node's configuration, such as cluster.lease_seconds=2; may be repeated
+    /// A setting for every node, such as cluster.lease_seconds=2; can be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Where etcd's program is [default: where PATH has it]
+    /// The path of etcd [default: found in PATH]
     #[arg(long, value_name = "PROGRAM")]
     etcd: Option<PathBuf>,
 }

@@ -30,41 +30,41 @@ Examples:
     larder space apply --cancel --space hotels
     larder space apply --watch --space hotels --deployment servers.toml --yes
 
-The new subspaces are filled while the old ones are searched, and take over when all of them are whole. That goes on in the servers when this
-is ended; the same command again goes on looking. With --watch the space is recorded and planned for again and again, and a plan is applied when
-it is worth the move: docs/guide/spaces-plan.md.";
+Searches use the current subspaces until all new ones are complete. If this command is ended, the servers continue to fill the new subspaces;
+run the same command again to watch the progress. With --watch, the command repeatedly records the space, computes a plan, and applies it
+if the gain exceeds the cost of the move: docs/guide/spaces-plan.md.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ApplyArgs {
-    /// What `larder space plan --json` has printed
+    /// The output of `larder space plan --json`
     #[arg(value_name = "PLAN", required_unless_present_any = ["cancel", "watch"], conflicts_with_all = ["cancel", "watch"])]
     plan: Option<PathBuf>,
-    /// The space [default: the one that the plan was made for]
+    /// The space [default: the space of the plan]
     #[arg(long, value_name = "NAME", required_if_eq_any = [("cancel", "true"), ("watch", "true")])]
     space: Option<String>,
-    /// Do not ask; with --watch: apply plans, and not only say which
+    /// Apply the plan without confirmation; with --watch: apply plans instead of only printing them
     #[arg(long)]
     yes: bool,
-    /// Leave the local indexes as they are, also where the plan chose others
+    /// Keep the current local indexes, even if the plan chose others
     #[arg(long, conflicts_with_all = ["cancel", "watch"])]
     keep_indexes: bool,
-    /// Keep the subspaces that there are: what is being filled is dropped
+    /// Drop the subspaces that are being filled, and keep the current ones
     #[arg(long, conflicts_with = "watch")]
     cancel: bool,
-    /// Follow what is done with the space: record it, plan, and apply what is worth it, until ctrl-c
+    /// Repeatedly record the space's workload, plan, and apply plans that are worth the move, until ctrl-c
     #[arg(long, requires = "deployment")]
     watch: bool,
-    /// With --watch: the servers, and what each step costs on them, as `larder space calibrate` writes it
+    /// With --watch: the servers and their measured costs, as written by `larder space calibrate`
     #[arg(long, value_name = "FILE", requires = "watch")]
     deployment: Option<PathBuf>,
-    /// With --watch: seconds that are recorded for each plan
+    /// With --watch: the length of a recording window, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = whole_number::<u64>)]
     window: u64,
-    /// With --watch: in how many windows in a row another plan has to be better
+    /// With --watch: the number of consecutive windows in which another plan must be better
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = whole_number::<u32>)]
     windows: u32,
-    /// With --watch: by how much, in percent of all work, the cost of the move within an hour taken off
+    /// With --watch: the minimum gain in percent of all work, less the cost of the move spread over an hour
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = whole_number::<u32>)]
     gain: u32,
     #[command(flatten)]

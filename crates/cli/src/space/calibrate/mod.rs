@@ -47,23 +47,23 @@ Examples:
     larder space calibrate --objects 1000000 -o servers.toml
     larder space plan --workload hotels.toml --deployment servers.toml
 
-Of objects that no cache of the processors has, each takes longer: measure with about as many as the space is to have.
+Objects that are not in a processor's cache take longer to read. Measure with about as many objects as the space will have.
 
-It takes about a minute, and longer with more objects; best while nobody else uses the servers. It uses spaces and keys that begin with larder-calibrate, and
-removes them, also with ctrl-c. What a killed one has left, --clean removes.";
+A calibration takes about a minute, and longer with more objects. Run it while nobody else uses the servers. It creates spaces and keys that begin with
+larder-calibrate, and removes them at the end and on ctrl-c. If it is killed, --clean removes them.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CalibrateArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Where the deployment goes, a file in TOML [default: standard output]
+    /// The file for the deployment, in TOML [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Objects that it measures with, 20,000 at least
+    /// The number of objects, at least 20,000
     #[arg(long, value_name = "COUNT", default_value_t = Objects::LEAST, value_parser = whole_number::<u64>)]
     objects: u64,
-    /// Remove what a calibration has left that was killed, and do nothing else
+    /// Only remove the objects and spaces of a calibration that was killed
     #[arg(long, conflicts_with_all = ["output", "objects"])]
     clean: bool,
 }

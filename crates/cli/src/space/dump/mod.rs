@@ -42,11 +42,11 @@ const EXAMPLES: &str = "\
 Examples:
     larder space dump --space hotels -o hotels.parquet
     larder space dump --space hotels -o hotels.jsonl
-    larder space load hotels.parquet --space hotels --create      the way back, with the space as it was declared
+    larder space load hotels.parquet --space hotels --create      restores the objects and the space's definition
 
-Writes may go on meanwhile: an object that is there from begin to end is in the file once, whole, as it was at some moment of the dump; one that comes or goes
-meanwhile may be there or not. The file is there when it is whole; FILE.create beside it has the space's definition. Times at which objects go are kept, those
-at which single fields go (HEXPIRE) are not.";
+Writes may continue during the dump. The file contains every object that exists throughout the dump exactly once, as it was at some instant of the dump. Objects that
+are created or deleted during the dump may be missing. The file appears when it is complete; FILE.create beside it contains the space's definition. The dump keeps
+the expiry of objects, but not of single fields (HEXPIRE).";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -57,7 +57,7 @@ pub struct DumpArgs {
     /// The file to write: .parquet, .csv or .jsonl
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// What to write, when the name does not tell: parquet, csv or jsonl
+    /// The format of the file, if its name does not show it: parquet, csv or jsonl
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
     #[command(flatten)]

@@ -47,14 +47,14 @@ Examples:
     larder space load hotels.csv --space hotels --key id --prefix hotel: --create
     larder space load 'day/*.parquet' --space hotels --key '{city}-{id}'
     larder space load places.csv --space places --key '{#}' --create --geo at=lat,lon --type phone:none
-    larder space load hotels.parquet --space hotels --create      a dump, with its space
+    larder space load hotels.parquet --space hotels --create      restores a dump and its space
 
-Each row becomes the object under the prefix and its key, with a field for each column that is not empty; of an object that is there already, these fields are
-written over and those of empty columns go. So a second run changes nothing, and a run that was broken off is finished by another. Rows are written
-in their order where they share a key. Types are checked before a row is sent: a word where the space wants a number is an error, told with file and line.
+Each row becomes an object, whose key is the prefix followed by the row's key, with one field for each column that is not empty. If the object exists, these fields
+are overwritten, and the fields of empty columns are removed. A load is therefore idempotent: repeat it to complete an interrupted run. Rows with the same key are
+written in their order. Types are checked before a row is sent: for example, a word in a numeric attribute is an error that names the file and the line.
 
-With --create a space that is not there yet is declared for the columns, and the FT.CREATE is shown: numbers are NUMERIC ($1,200.00 and 85% count), dates
-TIMESTAMP, truth values BOOLEAN, long texts TEXT, a latitude and a longitude become a field `location` (GEO), all else is TAG. --type overrules it.";
+With --create, a space that does not exist is declared from the columns, and the FT.CREATE command is printed. Numbers are NUMERIC (including $1,200.00 and 85%),
+dates TIMESTAMP, truth values BOOLEAN and long texts TEXT. A latitude and a longitude form a field `location` (GEO). Other columns are TAG. --type overrides a type.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -67,18 +67,18 @@ pub struct LoadArgs {
     space: String,
     #[command(flatten)]
     server: ServerArgs,
-    /// The column that is the key, or a template such as '{country}:{id}'; {#} is the number of the row [default: __key
-    /// or id, if there is such a column]
+    /// The key column, or a template such as '{country}:{id}'; {#} is the row number [default: the column __key or id,
+    /// if it exists]
     #[arg(long, value_name = "COL|TEMPLATE", help_heading = "Rows")]
     key: Option<String>,
-    /// What keys begin with [default: the space's prefix; with --create NAME:]
+    /// The prefix of the keys [default: the space's prefix; with --create NAME:]
     #[arg(long, value_name = "TEXT", help_heading = "Rows")]
     prefix: Option<String>,
-    /// Declare the space for the columns, if it is not there
+    /// Declare the space from the columns if it does not exist
     #[arg(long, help_heading = "Space")]
     create: bool,
-    /// What a column is searched as, instead of what its first rows suggest: tag, numeric, text, geo, timestamp,
-    /// boolean or none
+    /// The attribute type of a column, instead of the type detected from its first rows: tag, numeric, text, geo,
+    /// timestamp, boolean or none
     #[arg(
         long = "type",
         value_name = "COL:TYPE[,COL:TYPE]",
@@ -88,10 +88,11 @@ pub struct LoadArgs {
         help_heading = "Space"
     )]
     types: Vec<(String, Type)>,
-    /// Points of two columns (at=latitude,longitude makes a field `at`), or in which order a column has them (COL=lat,lon)
+    /// Form points from two columns (at=latitude,longitude creates a field `at`), or declare the order of coordinates in a column
+    /// (COL=lat,lon)
     #[arg(long, value_name = "NAME=A,B", help_heading = "Rows")]
     geo: Vec<GeoSource>,
-    /// What to do with a row that cannot be parsed, does not fit or is refused: stop at it, or skip it and report it at the end
+    /// Handling of a row that cannot be parsed, has a wrong type or is rejected: stop, or skip it and report it at the end
     #[arg(
         long,
         value_name = "HOW",
@@ -99,19 +100,19 @@ pub struct LoadArgs {
         help_heading = "Rows"
     )]
     on_error: OnError,
-    /// What the inputs are, when their names do not tell: parquet, arrow, avro, csv, tsv, jsonl
+    /// The format of the inputs, if their names do not show it: parquet, arrow, avro, csv, tsv, jsonl
     #[arg(long, value_name = "FORMAT", help_heading = "Rows")]
     format: Option<String>,
-    /// The byte between two fields of a CSV file, such as ';' or '\t' [default: the first of , tab ; | in the first line]
+    /// The field separator of a CSV file, one byte such as ';' or '\t' [default: the first of , tab ; | in the first line]
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
     delimiter: Option<String>,
     /// The character that escapes a quote inside a quoted field of a CSV file, such as '\' for Spark's [default: quotes are doubled]
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
     escape: Option<String>,
-    /// The first line of a CSV file is data; columns are called 1, 2, 3 and so on
+    /// The first line of a CSV file is data; the columns are named 1, 2, 3 and so on
     #[arg(long, help_heading = "Rows")]
     no_header: bool,
-    /// The names of the columns of a CSV file without a header
+    /// The column names of a CSV file without a header
     #[arg(
         long,
         value_name = "COL[,COL]",
@@ -119,10 +120,10 @@ pub struct LoadArgs {
         help_heading = "Rows"
     )]
     columns: Vec<String>,
-    /// Leave out so many lines at the begin of a CSV file, before its header
+    /// Skip this number of lines at the beginning of a CSV file, before its header
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number::<u64>, help_heading = "Rows")]
     skip_lines: u64,
-    /// Leave out the lines of a CSV file that begin with this character, such as '#'
+    /// Skip the lines of a CSV file that begin with this character, such as '#'
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
     comment: Option<String>,
     /// Print JSON
