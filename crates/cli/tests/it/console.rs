@@ -133,7 +133,7 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
     assert!(
         browser
             .text("#filling")
-            .contains("Gets other subspaces: city stars:2,city:2")
+            .contains("New subspaces: city stars:2,city:2")
     );
     assert_eq!(
         browser.value("document.querySelectorAll('.maps figcaption .tag').length"),
