@@ -1,4 +1,4 @@
-//! The rules that a key's type and its bounds cannot say.
+//! Rules that a key's type and bounds cannot express.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl ServerConfig {
                 entry.starts_with('/') || entry.contains("://"),
                 "fetch.allow",
                 &format!("{entry:?}"),
-                "folders such as /data/exports and beginnings of URLs such as https:// or s3://bucket/dir",
+                "folders such as /data/exports, or URL prefixes such as https:// or s3://bucket/dir",
             )?;
         }
         for key in &self.stores.signed_by {
@@ -70,7 +70,7 @@ impl ServerConfig {
         }
         if let (true, Some(mapped)) = (self.postgres.url.is_empty(), self.mapped.first()) {
             return Err(ConfigError(format!(
-                "postgres.url is empty; it must be a PostgreSQL address, since [tables.{}] is kept there, such as postgres://larder@127.0.0.1/shop",
+                "postgres.url is empty; it must be a PostgreSQL address, because [tables.{}] is in PostgreSQL, such as postgres://larder@127.0.0.1/shop",
                 mapped.name
             )));
         }
@@ -123,7 +123,7 @@ impl ServerConfig {
             self.server.tls_client_ca.is_empty() || !self.server.tls_cert.is_empty(),
             "server.tls_client_ca",
             &format!("{:?}", self.server.tls_client_ca),
-            "empty where server.tls_cert is: without TLS no client shows a certificate",
+            "empty if server.tls_cert is empty: without TLS, clients present no certificates",
         )?;
         let is_word = |text: &str| {
             !text.is_empty()
@@ -140,7 +140,7 @@ impl ServerConfig {
                 is_word(name),
                 key,
                 name,
-                "a name of small letters, digits and _",
+                "a name of lowercase letters, digits and _",
             )?;
         }
         Ok(())

@@ -165,7 +165,7 @@ impl ServerConfig {
 pub(super) fn unknown(origin: &str, what: &str, name: &str, near: Option<String>) -> ConfigError {
     let advice = match near {
         Some(near) => format!("did you mean {near}?"),
-        None => "`larder config reference` lists all".to_owned(),
+        None => "`larder config reference` lists all names".to_owned(),
     };
     ConfigError(format!("{origin}: no {what} is called {name}; {advice}"))
 }
@@ -193,7 +193,7 @@ mod tests {
             "larder.toml: no section is called [sever]; did you mean [server]?"
         );
         assert!(
-            error_of("[log]\nqqqqqqqqqqqq = 1").ends_with("`larder config reference` lists all")
+            error_of("[log]\nqqqqqqqqqqqq = 1").ends_with("`larder config reference` lists all names")
         );
     }
 

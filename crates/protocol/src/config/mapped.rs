@@ -355,7 +355,7 @@ mod tests {
             ),
             (
                 "pattern = 't|<a>'",
-                "postgres.url is empty; it must be a PostgreSQL address, since [tables.t] is kept there, such as postgres://larder@127.0.0.1/shop",
+                "postgres.url is empty; it must be a PostgreSQL address, because [tables.t] is in PostgreSQL, such as postgres://larder@127.0.0.1/shop",
             ),
         ] {
             assert_eq!(load(&format!("[tables.t]\n{lines}")).unwrap_err(), expected);
