@@ -1,6 +1,7 @@
-//! What a user says and sees.
+//! The user interface.
 //!
-//! Read `command` first, a file for each command; `page` is a rating on paper, `deck` a run in the browser while it runs.
+//! Start with `command`, which has a file for each command. `page` generates the web page of a rating, and `deck`
+//! serves the page of a running command.
 
 pub mod command;
 pub mod deck;

@@ -1,4 +1,4 @@
-//! `bg client`: acts for a part of the members, as a coordinator says.
+//! `bg client`: acts for a fragment of the members under a coordinator.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub struct Arguments {
 /// The environment variable with the secret that clients and their coordinator share.
 pub const SECRET: &str = "BG_SECRET";
 
-/// That of this process; an empty one is none.
+/// Returns the secret of this process. An empty one counts as none.
 pub fn secret() -> Option<String> {
     std::env::var(SECRET)
         .ok()
@@ -86,7 +86,7 @@ pub fn client(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// What the words of a command and a fragment come to.
+/// Builds the process for a command line and a fragment.
 fn prepare(order: &Prepare, folder: Option<&Folder>) -> Result<Ready, String> {
     let mut work = Work::parse(&order.words)?;
     work.confine(folder)?;

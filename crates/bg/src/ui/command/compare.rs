@@ -1,4 +1,4 @@
-//! `bg compare`: one report beside another.
+//! `bg compare`: compares two reports.
 
 use std::path::{Path, PathBuf};
 

@@ -56,9 +56,11 @@ struct Words {
 }
 
 impl Work {
+    /// Parses a command line. A client accepts every command line that a coordinator of the same version accepted.
+    ///
     /// # Errors
     ///
-    /// Words that are no command; what the coordinator took, a client of the same version takes.
+    /// The command line is invalid.
     pub fn parse(words: &[String]) -> Result<Work, String> {
         let all = std::iter::once("bg").chain(words.iter().map(String::as_str));
         Words::try_parse_from(all)
@@ -66,11 +68,11 @@ impl Work {
             .map_err(|why| why.to_string())
     }
 
-    /// Of a client: the files that it names are those below a folder.
+    /// Restricts the files that a command on a client may open to those in a folder.
     ///
     /// # Errors
     ///
-    /// One that is not.
+    /// A file is outside the folder.
     pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
         match self {
             Work::Run(arguments) => arguments.confine(folder),
@@ -78,11 +80,11 @@ impl Work {
         }
     }
 
-    /// All of a trial but its load, for all members, whom clients of these speeds share.
+    /// Returns all parameters of a trial except its load, for all members. Clients of these speeds share the members.
     ///
     /// # Errors
     ///
-    /// What cannot be, by name.
+    /// A parameter is invalid; the message names it.
     pub fn setup(&self, speeds: &[f64]) -> Result<Setup, String> {
         match self {
             Work::Run(arguments) => arguments.setup(speeds),
@@ -90,7 +92,7 @@ impl Work {
         }
     }
 
-    /// Whether reads are judged while trials run, too.
+    /// Whether reads are also validated while trials run.
     pub fn judges_online(&self) -> bool {
         match self {
             Work::Run(arguments) => arguments.judges_online(),
@@ -100,13 +102,13 @@ impl Work {
 }
 
 pub fn coordinator(arguments: Arguments) -> Result<Ending, String> {
-    // The command's own words follow its name, which stands behind this command's options.
+    // The words after this command's options, from `run` or `rate` on, are the command line for the clients.
     let own = std::env::args().position(|word| word == "coordinator");
     let words: Vec<String> = std::env::args()
         .skip(own.map_or(0, |own| own + 1))
         .skip_while(|word| word != "run" && word != "rate")
         .collect();
-    // What cannot be is refused here, before any client is asked.
+    // Reject invalid parameters here, before connecting to any client.
     let speeds: Vec<f64> = arguments.clients.iter().map(|(_, speed)| *speed).collect();
     let setup = arguments.work.setup(&speeds)?;
     let fleet = |load, reload| {

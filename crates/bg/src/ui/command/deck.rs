@@ -1,4 +1,4 @@
-//! `bg deck`: one trial after another, with the deck open; and the deck beside other commands.
+//! `bg deck`: runs one trial after another with the deck open. Also opens the deck for other commands.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,7 +37,7 @@ pub struct Arguments {
     listen: String,
 }
 
-/// The port of BG's own deck.
+/// The port of the original BG's deck.
 const PORT: &str = "6001";
 
 /// The option of commands that can show a deck.
@@ -48,14 +48,14 @@ pub struct DeckOption {
     pub deck: Option<String>,
 }
 
-/// A deck that is open for a process.
+/// An open deck for a process.
 pub struct Shown {
     pub board: Arc<Board>,
     _deck: Deck,
 }
 
 impl Shown {
-    /// Says where it is.
+    /// Opens the deck and prints its address.
     pub fn open(
         command: &'static str,
         address: &str,
@@ -71,7 +71,7 @@ impl Shown {
         Ok(Shown { board, _deck: deck })
     }
 
-    /// Shows each second of the trials; `also` is told of them, too.
+    /// Shows each second of the trials, and passes it to `also`.
     pub fn watch(&self, trials: &mut dyn Watchable, mut also: impl FnMut(&Live) + 'static) {
         let board = self.board.clone();
         trials.watch(Box::new(move |live| {
@@ -80,7 +80,7 @@ impl Shown {
         }));
     }
 
-    /// Loads, and shows how far it is.
+    /// Loads the data store and shows the progress.
     pub fn load(&self, process: &mut Process) -> Result<(), String> {
         let mut tell = load::progress(Instant::now());
         let loaded = process.load(&mut |progress| {
@@ -91,7 +91,7 @@ impl Shown {
         self.failed(loaded)
     }
 
-    /// Shows what a search came to.
+    /// Shows the result of a search.
     pub fn rated(&self, rating: &Rating) {
         match &rating.end {
             End::Rated => self.board.rated(
@@ -105,7 +105,7 @@ impl Shown {
         }
     }
 
-    /// Shows why it ended, if it failed.
+    /// Shows the reason if it failed.
     pub fn failed<T>(&self, done: Result<T, String>) -> Result<T, String> {
         done.inspect_err(|why| self.board.ended(Some(why.clone())))
     }

@@ -1,11 +1,11 @@
-//! How a command ends, for whoever called it: the statuses that scripts go by.
+//! The exit statuses of commands.
 //!
-//! | status | |
+//! | status | meaning |
 //! |---|---|
-//! | 0 | it was done; what was agreed was kept, and nothing read was wrong |
-//! | 1 | it was done, and something was missed: the agreement, the reads that are allowed to be unpredictable, the comparison |
-//! | 2 | it was not done: nonsense on the command line, a data store that is not there or not as it was loaded, a full disk |
-//! | 130 | it was interrupted before it knew |
+//! | 0 | success; the agreement was met, and every value read was right |
+//! | 1 | the command completed, but something was missed: the agreement, the limit of unpredictable reads, the comparison |
+//! | 2 | the command failed: invalid command line, data store unreachable or not as loaded, disk full |
+//! | 130 | interrupted before there was a result |
 
 use std::process::ExitCode;
 
@@ -18,11 +18,11 @@ use crate::verdict::measure::Measured;
 pub enum Ending {
     Met,
     Missed,
-    /// Nobody knows.
+    /// The result is unknown.
     Interrupted,
 }
 
-/// The status of what was not done. As of clap, for nonsense on the command line.
+/// The status of a failed command. clap uses the same status for an invalid command line.
 pub const NOT_DONE: u8 = 2;
 
 impl From<Ending> for ExitCode {
@@ -57,8 +57,8 @@ impl Allowed {
         bad == 0 || 100.0 * bad as f64 / reads.max(bad) as f64 <= self.allow
     }
 
-    /// Whether a trial kept its agreement ([`Sla::ERRORS`] where there is none), and read no more that was wrong than is allowed where the agreement does
-    /// not say.
+    /// Whether a trial met its agreement ([`Sla::ERRORS`] if there is none), and, if the agreement does not limit
+    /// unpredictable reads, had no more wrong or unpredictable reads than allowed.
     pub fn trial(self, measured: &Measured, sla: Option<&Sla>) -> bool {
         let kept = judgements(measured, sla).iter().all(|clause| clause.met);
         let says = sla.is_some_and(|sla| {
@@ -75,7 +75,7 @@ impl Allowed {
     }
 }
 
-/// The clauses of the agreement, judged; without an agreement the limit of failed calls alone.
+/// Evaluates the clauses of the agreement. Without an agreement, evaluates only the limit of failed calls.
 pub fn judgements(measured: &Measured, sla: Option<&Sla>) -> Vec<Judgement> {
     let implied = || Sla {
         clauses: vec![Sla::ERRORS],

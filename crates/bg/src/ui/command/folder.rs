@@ -1,18 +1,20 @@
-//! The folder that a client's files are in: a coordinator names what it opens, and may name nothing else.
+//! Confines the files that a client opens for a coordinator to one folder.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use crate::model::mix::{self, Mix};
 
-/// A folder that is there, by its real name.
+/// An existing folder, by its canonical path.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
+    /// Opens a folder.
+    ///
     /// # Errors
     ///
-    /// That it is none.
+    /// The path is not a folder.
     pub fn open(folder: &Path) -> Result<Folder, String> {
         let real = fs::canonicalize(folder);
         let real = real.map_err(|why| format!("--folder {}: {why}", folder.display()))?;
@@ -22,13 +24,14 @@ impl Folder {
         }
     }
 
-    /// What a name means below it, whether that is there or not.
+    /// Returns the path of a name below the folder, whether or not it exists.
     fn below(&self, name: &Path) -> Option<PathBuf> {
         let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
         if name.as_os_str().is_empty() || !name.components().all(plain) {
             return None;
         }
-        // A link may lead out of it: what there is of the path must be below it by its real name, too.
+        // A symbolic link may lead out of the folder, so the canonical form of the existing part of the path must also
+        // be below it.
         let whole = self.0.join(name);
         let mut there = whole.as_path();
         while fs::symlink_metadata(there).is_err() {
@@ -41,11 +44,11 @@ impl Folder {
     }
 }
 
-/// What a client opens for an option's name.
+/// Returns the path that a client opens for the name in an option.
 ///
 /// # Errors
 ///
-/// A name that leads elsewhere; no folder. Neither tells what is there.
+/// The name leads outside the folder, or the client has no folder. Neither message reveals which files exist.
 pub fn confine(folder: Option<&Folder>, option: &str, name: &Path) -> Result<PathBuf, String> {
     let shown = name.display();
     let Some(folder) = folder else {
@@ -58,11 +61,11 @@ pub fn confine(folder: Option<&Folder>, option: &str, name: &Path) -> Result<Pat
     })
 }
 
-/// The same of a mix, which may have one of the known names.
+/// Does the same for a mix, which may also be a predefined or an inline one.
 ///
 /// # Errors
 ///
-/// As [`confine`].
+/// As for [`confine`].
 pub fn confine_mix(folder: Option<&Folder>, name: &str) -> Result<String, String> {
     if mix::NAMED.iter().any(|known| known.name == name) || Mix::is_inline(name) {
         return Ok(name.to_owned());

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the first ends a command with the results that it has; a second one ends the process at once. Neither leaves
-//! temporary files.
+//! Handles Ctrl-C and SIGTERM: the first signal ends a command with its results so far, the second one ends the process
+//! immediately. Neither leaves temporary files.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,17 +9,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::say;
 use crate::verdict::scratch;
 
-/// The status of a process that ended by Ctrl-C, as shells have it.
+/// The exit status of a process ended by Ctrl-C, by shell convention.
 const INTERRUPTED: i32 = 130;
 
-/// Signals so close to each other are one: some who end a process send it two (timeout(1), to it and to its group).
+/// Signals closer to each other than this count as one: some tools send two to end a process (timeout(1) sends one to
+/// it and one to its group).
 const ONE: Duration = Duration::from_millis(300);
 
-/// Ctrl-C or SIGTERM calls `end`, which lets things end with what they have; a second one ends everything.
+/// Calls `end` on the first Ctrl-C or SIGTERM, which ends the command with its results so far. The second one ends the
+/// process.
 ///
 /// # Errors
 ///
-/// A system that gives no signals.
+/// The signal handlers cannot be installed.
 pub fn on_interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
     watch(move |count| {
         if count == 0 {
@@ -31,11 +33,11 @@ pub fn on_interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
     })
 }
 
-/// For commands that have nothing to say before they are done: the first one ends everything.
+/// Ends the process on the first signal, for commands that have no partial results.
 ///
 /// # Errors
 ///
-/// As [`on_interrupt`].
+/// As for [`on_interrupt`].
 pub fn leave_on_interrupt() -> Result<(), String> {
     watch(|_| leave())
 }
@@ -45,14 +47,14 @@ fn leave() {
     std::process::exit(INTERRUPTED);
 }
 
-/// Calls `tell` with how many signals came before.
+/// Calls `tell` on each signal with the number of earlier signals.
 fn watch(tell: impl Fn(u32) + Send + 'static) -> Result<(), String> {
     let failed = |why: std::io::Error| format!("no signals: {why}");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(failed)?;
-    // From here on signals wait for the thread, and do not end the process.
+    // From here on, signals are delivered to the thread and no longer end the process.
     let (mut interrupt, mut terminate) = {
         let _within = runtime.enter();
         (

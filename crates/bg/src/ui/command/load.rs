@@ -1,4 +1,4 @@
-//! `bg load`: fills a data store.
+//! `bg load`: loads the population into a data store.
 
 use std::io::{IsTerminal, Write as _};
 use std::ops::ControlFlow;
@@ -40,11 +40,11 @@ pub struct Arguments {
     from: Option<u32>,
 }
 
-/// Of each client.
+/// The speed of each client.
 #[derive(Clone, Debug)]
 struct Speeds(Vec<f64>);
 
-/// More clients than anybody has.
+/// Maximum number of clients, more than are practical.
 const CLIENTS_MAX: usize = 4096;
 
 fn speeds(text: &str) -> Result<Speeds, String> {
@@ -106,7 +106,8 @@ pub fn load(arguments: Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Loads what a process is to act on, where that is wished or nobody else can have done so; a deck shows how far it is.
+/// Loads the data store of a process, if requested or if no other process can have loaded it. A deck shows the
+/// progress.
 pub fn first(
     options: &SetupOptions,
     process: &mut Process,
@@ -119,7 +120,7 @@ pub fn first(
     }
 }
 
-/// A line on a terminal that follows the loading; every tenth on anything else.
+/// Returns a progress display: on a terminal, a line that is updated; otherwise, one line for every tenth.
 pub fn progress(started: Instant) -> impl FnMut(Progress) {
     let terminal = std::io::stderr().is_terminal();
     let mut tenths = 0;

@@ -1,17 +1,18 @@
-//! Whether what is asked for fits into this machine's memory: a process that takes more is killed without a word.
+//! Checks that the parameters fit into this machine's memory: the kernel kills a process that exceeds it, without a
+//! message.
 
 use std::fs;
 
 use larder_types::figures;
 
-/// Part of the memory that is free, as percent, that members may take.
+/// The proportion of the free memory, in percent, that members may use.
 const PART: u64 = 80;
 
-/// Refuses so many things of so many bytes each that do not fit.
+/// Checks that `count` objects of `bytes` bytes each fit into memory.
 ///
 /// # Errors
 ///
-/// How much `what` would take, and how much there is.
+/// They do not fit. The message contains the memory that `what` would use and the memory available.
 pub fn check(count: u32, what: &str, bytes: u64) -> Result<(), String> {
     match available() {
         Some(available) => fits(u64::from(count) * bytes, what, available),
@@ -30,7 +31,7 @@ fn fits(needed: u64, what: &str, available: u64) -> Result<(), String> {
     ))
 }
 
-/// Bytes that can be had without taking them from others; None where the system does not say.
+/// Returns the bytes that can be allocated without swapping. None if the system does not report it.
 fn available() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text

@@ -1,7 +1,7 @@
-//! The command line: what a user may say, and what they are told.
+//! The command line.
 //!
-//! One file a command; `options` has what several take, `interrupt` what Ctrl-C does, `ending` with which status they end, `table` what a trial's
-//! result looks like.
+//! Each command has a file. `options` contains the options of several commands, `interrupt` handles Ctrl-C, `ending`
+//! defines the exit statuses, and `table` formats the result of a trial.
 
 mod client;
 mod compare;
@@ -74,7 +74,7 @@ enum Command {
     Mixes,
 }
 
-/// Does what the command line says.
+/// Executes the command line.
 pub fn main() -> ExitCode {
     let met = |()| Ending::Met;
     let done = match Arguments::parse().command {
@@ -115,7 +115,7 @@ mod tests {
 
     use super::Arguments;
 
-    /// What two commands say of an option that both have, if they do.
+    /// Returns the help texts of two commands for an option that both have.
     fn told(one: &str, other: &str, option: &clap::Id) -> Option<[String; 2]> {
         let told = |command: &str| {
             let all = Arguments::command();
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn commands_explain_alike_what_they_share() {
-        // The same word for what is not the same.
+        // These options have the same name but different meanings.
         let own = ["online", "warmup", "json", "sla"];
         let all = Arguments::command();
         for (one, other) in [("run", "deck"), ("run", "rate"), ("deck", "rate")] {

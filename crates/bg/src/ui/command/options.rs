@@ -1,6 +1,7 @@
-//! Options that several commands take: which data store, which population, how members behave; and what a trial is.
+//! Options that several commands share: data store, population, behaviour of members, trial.
 //!
-//! `run`, `deck` and `rate` have [`SetupOptions`], `run` and `deck` [`TrialOptions`] as well, so that what they have in common is spelled and explained once.
+//! `run`, `deck` and `rate` have [`SetupOptions`]; `run` and `deck` also have [`TrialOptions`]. Thus shared options are
+//! defined and described once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,19 +25,20 @@ use crate::stores::contract::Store;
 use crate::verdict::agreement::Sla;
 use crate::verdict::measure::{Load, Trial};
 
-/// What bg knows of a member whom nobody has acted for: the state, the draws, the posts.
+/// Bytes of memory per member before any action: its state, its draws, its posts.
 const MEMBER_BYTES: u64 = 200;
 
-/// Of a trial that no count bounds.
+/// Default duration of a trial that is not bounded by a count.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
-/// More threads of the machine than any has processors.
+/// Maximum number of threads, more than any machine has processors.
 const WORKERS_MAX: usize = 1024;
 
-/// Unanswered invitations of each member, so that mixes that answer as many as they send have some to begin with.
+/// Default number of unanswered invitations of each member, so that mixes that answer as many as they send have some
+/// from the start.
 const INVITATIONS_DEFAULT: u32 = 10;
 
-/// Connections of a worker: more are a mistake.
+/// Maximum number of connections per worker. More are likely a mistake.
 const CONNECTIONS_MAX: usize = 10_000;
 
 /// The options of every command that executes actions on a data store.
@@ -191,11 +193,12 @@ pub struct ConductOptions {
 }
 
 impl SetupOptions {
-    /// All that a trial needs but its load, for clients of these speeds together; one speed is a single client.
+    /// Returns all parameters of a trial except its load, for clients of these speeds together. One speed means a
+    /// single client.
     ///
     /// # Errors
     ///
-    /// A mix, a population or a data store that is none.
+    /// The mix, the population or the data store is invalid.
     pub fn setup(&self, trace: Option<PathBuf>, speeds: &[f64]) -> Result<Setup, String> {
         let population = self.population.population(self.conduct.draw, speeds)?;
         let mix = Mix::open(&self.conduct.mix).map_err(|why| why.to_string())?;
@@ -211,7 +214,7 @@ impl SetupOptions {
         })
     }
 
-    /// As [`Work::confine`](super::coordinator::Work::confine).
+    /// See [`Work::confine`](super::coordinator::Work::confine).
     pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
         if let Some(edges) = &mut self.population.edges {
             *edges = folder::confine(folder, "--edges", edges)?;
@@ -240,9 +243,11 @@ impl TrialOptions {
 }
 
 impl StoreOptions {
+    /// Opens the data store.
+    ///
     /// # Errors
     ///
-    /// A name nobody knows, or what the data store says of its options.
+    /// The name is unknown, an option is out of range, or the data store rejects its options.
     pub fn open(&self) -> Result<Arc<dyn Store>, String> {
         if self.connections == Some(0) {
             return Err("--connections 0: there must be one at least".to_owned());
@@ -270,9 +275,11 @@ impl StoreOptions {
 }
 
 impl PopulationOptions {
+    /// Creates the population.
+    ///
     /// # Errors
     ///
-    /// Numbers that cannot be, by name.
+    /// A parameter is invalid; the message names it.
     pub fn population(
         &self,
         distribution: Distribution,
@@ -288,7 +295,7 @@ impl PopulationOptions {
         memory::check(members, &format!("--members {members}"), MEMBER_BYTES)?;
         let communities = Communities::new(distribution, members, speeds);
         if self.edges.is_none() && self.friendships == Shape::Zipf {
-            // Each friendship of a graph is there twice, and once more while it is made.
+            // A graph contains each friendship twice, and once more during its construction.
             let what = format!("--members {members} --friends {}", self.friends);
             memory::check(members, &what, 16 * u64::from(self.friends).max(1))?;
             let graph = self.zipf_graph(members, communities.as_deref())?;
@@ -316,7 +323,7 @@ impl PopulationOptions {
         Ok(Arc::new(population))
     }
 
-    /// A graph whose friendships stay within each community.
+    /// Returns a graph whose friendships stay within each community.
     fn zipf_graph(&self, members: u32, communities: Option<&Communities>) -> Result<Graph, String> {
         let graph = |members, seed| zipfian::graph(members, self.friends, 0.8, 0.2, seed);
         let Some(communities) = communities else {
@@ -327,7 +334,7 @@ impl PopulationOptions {
             let own = fragment.members();
             let part = graph(own.len() as u32, seed)?;
             for (place, member) in (0..).zip(own) {
-                // Each friendship once: the other end has it, too.
+                // Add each friendship once: the other member's list contains it too.
                 let friends = part.friends_of(place).iter().filter(|it| **it > place);
                 edges.extend(friends.map(|friend| (*member, own[*friend as usize])));
             }

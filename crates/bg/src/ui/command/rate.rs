@@ -1,4 +1,4 @@
-//! `bg rate`: SoAR or Socialites of a data store.
+//! `bg rate`: determines the SoAR or Socialites of a data store.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -154,7 +154,7 @@ pub fn rate(arguments: &Arguments) -> Result<Ending, String> {
     search.rate(&plan, &mut laboratory, shown, store, settings)
 }
 
-/// The laboratory of this process, with the data store made anew between trials where that is wished.
+/// The laboratory of this process. Reloads the data store between trials if requested.
 struct Trials {
     process: Process,
     reload: bool,
@@ -180,11 +180,11 @@ impl Laboratory for Trials {
 }
 
 impl Arguments {
-    /// All of a trial but its load, for clients of these speeds together.
+    /// Returns all parameters of a trial except its load, for clients of these speeds together.
     ///
     /// # Errors
     ///
-    /// What cannot be, by name.
+    /// A parameter is invalid; the message names it.
     pub fn setup(&self, speeds: &[f64]) -> Result<Setup, String> {
         let mut setup = self.setup.setup(None, speeds)?;
         if !self.judge.untraced && !setup.store.is_hollow() {
@@ -198,12 +198,13 @@ impl Arguments {
         Ok(setup)
     }
 
-    /// As [`Work::confine`](super::coordinator::Work::confine). The report is the coordinator's.
+    /// See [`Work::confine`](super::coordinator::Work::confine). The coordinator writes the report, so its path is not
+    /// confined.
     pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
         self.setup.confine(folder)
     }
 
-    /// For so many members.
+    /// Returns the plan for this number of members.
     fn plan(&self, members: u64) -> Result<Plan, String> {
         self.search.plan(if self.setup.conduct.shared_reads {
             1 << 20
@@ -212,21 +213,21 @@ impl Arguments {
         })
     }
 
-    /// Whether the data store is loaded anew between trials.
+    /// Whether the data store is reloaded between trials.
     pub fn reloads(&self) -> bool {
         self.between_trials == State::Reload
     }
 
-    /// Whether reads are judged meanwhile.
+    /// Whether reads are also validated while trials run.
     pub fn judges_online(&self) -> bool {
         self.online
     }
 
-    /// Rates by clients that act as one, for whom `setup` would be without them.
+    /// Rates with clients that act as one. `setup` is the one that a single client would have.
     ///
     /// # Errors
     ///
-    /// As [`SearchOptions::rate`].
+    /// As for [`SearchOptions::rate`].
     pub fn rate_with(
         &self,
         fleet: &mut Fleet,
@@ -247,7 +248,7 @@ impl Arguments {
             .rate(&plan, fleet, shown.as_ref(), store, settings)
     }
 
-    /// Opens the deck, if it is wished.
+    /// Opens the deck if requested.
     fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<Shown>, String> {
         let (address, sla) = (self.deck.deck.as_deref(), &self.search.sla);
         address
@@ -294,9 +295,11 @@ impl Arguments {
 }
 
 impl SearchOptions {
+    /// Returns the plan.
+    ///
     /// # Errors
     ///
-    /// Numbers that cannot be, by name; a folder that cannot have the report.
+    /// A parameter is invalid (the message names it), or the report's folder is not writable.
     pub fn plan(&self, threads_max: u64) -> Result<Plan, String> {
         let over = match self.over {
             By::Threads => Over::Threads,
@@ -345,7 +348,7 @@ impl SearchOptions {
             return Err("--trials 0: there must be one at least".to_owned());
         }
         if let Some(folder) = &self.report {
-            // Not after an hour of trials.
+            // Check now, not after an hour of trials.
             page::may_write(folder)
                 .map_err(|why| format!("--report {}: {why}", folder.display()))?;
         }
@@ -367,7 +370,7 @@ impl SearchOptions {
         })
     }
 
-    /// The durations of the search's trials, at least one, ascending.
+    /// Returns the durations of the search's trials: at least one, ascending.
     fn trials_of_search(&self) -> Vec<Duration> {
         let confirming = self.sla.duration;
         let default = self
@@ -379,11 +382,11 @@ impl SearchOptions {
         }
     }
 
-    /// Rates, tells each experiment, and writes the report.
+    /// Rates, prints each experiment, and writes the report.
     ///
     /// # Errors
     ///
-    /// An experiment without a result; a report that cannot be written.
+    /// An experiment has no result, or the report cannot be written.
     pub fn rate(
         &self,
         plan: &Plan,
@@ -421,7 +424,7 @@ impl SearchOptions {
         let report = Report::new(&plan, &rating, facts);
         if self.json {
             let text = serde_json::to_string(&report).map_err(|why| why.to_string())?;
-            // Whoever reads may have gone.
+            // The reader of the output may have closed it.
             let _ = writeln!(io::stdout(), "{text}");
         } else {
             print!("{}", words::summary(&report));

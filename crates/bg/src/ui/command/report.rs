@@ -1,4 +1,4 @@
-//! `bg report`: the page of a rating, made again from its JSON.
+//! `bg report`: generates the page of a rating from its JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,11 +41,11 @@ pub fn report(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// The file that is meant, and what it holds: of a folder its rating.json.
+/// Reads a report and returns its path and its text. For a folder, reads its rating.json.
 ///
 /// # Errors
 ///
-/// A file that cannot be read.
+/// The file cannot be read.
 pub fn read(path: &Path) -> Result<(PathBuf, String), String> {
     let file = match path.is_dir() {
         true => path.join("rating.json"),

@@ -1,4 +1,4 @@
-//! `bg run`: one trial.
+//! `bg run`: runs one trial.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub struct Arguments {
     quiet: bool,
 }
 
-/// The JSON of a result: what was measured, and the figures of the delivered mix.
+/// The JSON of a result: the measurements, and statistics of the delivered mix.
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
@@ -79,11 +79,11 @@ pub fn run(arguments: &Arguments) -> Result<Ending, String> {
 }
 
 impl Arguments {
-    /// All of the trial but its load, for clients of these speeds together.
+    /// Returns all parameters of the trial except its load, for clients of these speeds together.
     ///
     /// # Errors
     ///
-    /// What cannot be, by name.
+    /// A parameter is invalid; the message names it.
     pub fn setup(&self, speeds: &[f64]) -> Result<Setup, String> {
         let mut setup = self.setup.setup(self.trace.clone(), speeds)?;
         let judged = self.online || self.sla().is_some_and(Sla::wants_reads);
@@ -93,7 +93,7 @@ impl Arguments {
         Ok(setup)
     }
 
-    /// As [`Work::confine`](super::coordinator::Work::confine).
+    /// See [`Work::confine`](super::coordinator::Work::confine).
     pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
         self.setup.confine(folder)?;
         if let Some(trace) = &mut self.trace {
@@ -106,16 +106,16 @@ impl Arguments {
         self.trial.sla.as_ref()
     }
 
-    /// Whether reads are judged meanwhile.
+    /// Whether reads are also validated while the trial runs.
     pub fn judges_online(&self) -> bool {
         self.online
     }
 
-    /// By clients that act as one, for whom `setup` would be without them.
+    /// Runs the trial with clients that act as one. `setup` is the one that a single client would have.
     ///
     /// # Errors
     ///
-    /// Why it has no result.
+    /// The trial has no result.
     pub fn run_with(&self, fleet: &mut Fleet, setup: &Setup) -> Result<Ending, String> {
         let shown = self.show(setup, fleet.live())?;
         let measured = self.watch(fleet, shown.as_ref())?;
@@ -123,7 +123,7 @@ impl Arguments {
         self.print(&measured, &failures, fleet.injected())
     }
 
-    /// Opens the deck, if it is wished.
+    /// Opens the deck if requested.
     fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<Shown>, String> {
         let address = self.deck.deck.as_deref();
         address
@@ -131,7 +131,7 @@ impl Arguments {
             .transpose()
     }
 
-    /// The trial by whoever can run it, with a line each second.
+    /// Runs the trial on a laboratory, and prints a line every second.
     fn watch(
         &self,
         laboratory: &mut dyn Watchable,
@@ -179,7 +179,7 @@ impl Arguments {
         if let Load::Threads(_) = self.trial.trial().load {
             println!("{}", table::CLOSED_LOOP);
         }
-        // The limit of errors that every run has is worth a line where it is missed.
+        // The implied limit of errors is only printed if it was missed.
         let judged = judgements(measured, self.sla()).into_iter();
         for clause in judged.filter(|clause| self.sla().is_some() || !clause.met) {
             println!("{} {clause}", if clause.met { "met   " } else { "missed" });

@@ -1,4 +1,4 @@
-//! What a trial's result looks like on a terminal.
+//! Formats the result of a trial for a terminal.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::model::action::Action;
 use crate::run::live::Seen;
 use crate::verdict::measure::{ActionMeasured, Judged, Level, Load, Measured};
 
-/// The second that ended last, in a line.
+/// Formats the last completed second as a line.
 pub fn second(seen: &Seen) -> String {
     let all = together(&seen.second);
     let failed: u64 = seen.second.actions.iter().map(|it| it.failed.len()).sum();
@@ -28,7 +28,7 @@ pub fn second(seen: &Seen) -> String {
     )
 }
 
-/// A trial in a line.
+/// Formats a trial as a line.
 pub fn short(measured: &Measured) -> String {
     let all = together(measured);
     let failed: u64 = measured.actions.iter().map(|it| it.failed.len()).sum();
@@ -49,11 +49,11 @@ pub fn short(measured: &Measured) -> String {
     out
 }
 
-/// What latencies of a closed loop leave out.
+/// A note on what the latencies of a closed loop leave out.
 pub const CLOSED_LOOP: &str = "closed loop: a thread that waits for a slow answer asks nothing meanwhile, so that those who would have come then are in no \
 figure above (coordinated omission); --rate measures them, too";
 
-/// A row for each action that was drawn, and what all of them come to.
+/// Formats a row for each action that was drawn, and a row for all actions.
 pub fn result(measured: &Measured) -> String {
     let mut out = String::new();
     let _ = writeln!(
@@ -124,7 +124,7 @@ pub fn result(measured: &Measured) -> String {
     out
 }
 
-/// What validation says.
+/// Formats the results of validation.
 pub fn judged(judged: &Judged) -> String {
     let mut out = String::new();
     let part = 100.0 * judged.unpredictable as f64 / (judged.reads as f64).max(1.0);
@@ -185,7 +185,7 @@ fn together(measured: &Measured) -> Histogram<u64> {
     all.latency
 }
 
-/// Nanoseconds in the unit that reads best.
+/// Formats nanoseconds in the most readable unit.
 pub fn time(nanoseconds: u64) -> String {
     figures::duration(Duration::from_nanos(nanoseconds))
 }

@@ -1,4 +1,4 @@
-//! `bg validate`: judges a trace.
+//! `bg validate`: validates a trace.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -116,7 +116,7 @@ fn show(report: &Report, labels: &Labels<'_>, arguments: &Arguments) -> Result<E
         false => print::words(report, labels),
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever read has read enough: `bg validate DIR | head`.
+        // The reader has closed the pipe, as in `bg validate DIR | head`.
         Err(why) if why.kind() == io::ErrorKind::BrokenPipe => {}
         written => written.map_err(|why| format!("cannot print: {why}"))?,
     }

@@ -1,4 +1,5 @@
-//! What the deck shows, and what was asked for on it: shared between the command that runs and the thread that serves.
+//! The state that the deck shows and the requests made on it, shared between the thread of the command and the thread
+//! that serves HTTP.
 //!
 //! ```text
 //!   Waiting ──second──► Running ──last second──► Ending ──ends──► Waiting ... ──ended──► Ended
@@ -8,9 +9,10 @@
 //!
 //! Invariants:
 //!
-//! 1. A stop that was asked for is obeyed by the trial that runs or, where none runs yet, by the next one's first second.
-//! 2. Buttons are pressed with nothing locked here: what they do takes locks of its own, under which seconds are told.
-//! 3. Points are numbered from 0 without gaps; the oldest are forgotten, the newest [`Board::POINTS_MAX`] are not.
+//! 1. A stop request applies to the running trial or, if none runs yet, to the first second of the next one.
+//! 2. No lock of this module is held while a button's action runs: actions take other locks, which the threads that
+//!    report seconds hold while they take the lock of this module.
+//! 3. Points are numbered from 0 without gaps. Only the newest [`Board::POINTS_MAX`] points are kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,18 +28,18 @@ use super::view::{
 use crate::verdict::agreement::Sla;
 use crate::verdict::measure::{Load, Measured, Trial};
 
-/// What the buttons do to the trial that runs.
+/// The effects of the buttons on the running trial.
 pub trait Controls: Send + Sync {
     /// Changes the number of emulated threads of a closed loop.
     fn set_threads(&self, threads: u32);
 
-    /// Ends the trial with what it has.
+    /// Ends the trial with its results so far.
     fn stop(&self);
 }
 
-/// A second of a trial that is over.
+/// A completed second of a trial.
 pub struct Second<'a> {
-    /// Since the trial's start.
+    /// Time since the start of the trial.
     pub now: Duration,
     pub threads: u32,
     pub second: &'a Measured,
@@ -45,11 +47,11 @@ pub struct Second<'a> {
     pub failures: &'a [(String, u64)],
 }
 
-/// What whoever runs trials shall do next.
+/// What the thread that runs trials must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Go,
-    /// No more trials, until there is a start.
+    /// Runs no more trials until a start request.
     Stop,
 }
 
@@ -58,16 +60,16 @@ pub struct Board {
     sla: Option<Sla>,
     controls: Arc<dyn Controls>,
     opened: Instant,
-    /// Tells one run from another at the same address.
+    /// Distinguishes runs at the same address.
     id: String,
     now: Mutex<Now>,
     changed: Condvar,
 }
 
-/// All that changes.
+/// The mutable state.
 struct Now {
     phase: Phase,
-    /// How far loading is, of so many.
+    /// Progress of loading: members loaded, and their total number.
     loaded: Option<(u64, u64)>,
     trial: Option<TrialView>,
     all: Option<Both>,
@@ -77,22 +79,22 @@ struct Now {
     failures: Vec<(String, u64)>,
     visits: Vec<Visit>,
     rated: Option<Rated>,
-    /// Why it ended before its time.
+    /// Why the run ended early.
     failed: Option<String>,
     points: VecDeque<Point>,
     /// The number of the first of `points`.
     points_from: u64,
-    /// What the next trial of a closed loop begins with, where someone chose.
+    /// The number of threads at the start of the next trial of a closed loop, if a user chose one.
     threads: Option<u32>,
     order: Order,
     quit: bool,
     last_asked: Option<Instant>,
-    /// Whether someone was told of the end.
+    /// Whether a page has received the end of the run.
     told: bool,
 }
 
 impl Board {
-    /// Seconds that are remembered: an hour of them.
+    /// Number of seconds kept: one hour.
     pub const POINTS_MAX: usize = 3600;
 
     pub fn new(about: About, sla: Option<Sla>, controls: Arc<dyn Controls>) -> Board {
@@ -128,7 +130,7 @@ impl Board {
         }
     }
 
-    /// What `GET /v1/state` answers: everything now, and the seconds from this number on.
+    /// Returns the answer to `GET /v1/state`: the current state, and the seconds from number `from` on.
     pub(super) fn json(&self, from: u64) -> String {
         let mut now = self.lock();
         now.last_asked = Some(Instant::now());
@@ -227,7 +229,7 @@ impl Board {
         self.lock().order
     }
 
-    /// What the next trial of a closed loop shall begin with, if someone chose.
+    /// Returns the number of threads at the start of the next trial of a closed loop, if a user chose one.
     pub fn threads(&self) -> Option<u32> {
         self.lock().threads
     }
@@ -238,7 +240,7 @@ impl Board {
         now.loaded = Some((done, of));
     }
 
-    /// A trial is about to begin.
+    /// Registers a trial that is about to start.
     pub fn begins(&self, trial: &Trial) {
         let mut now = self.lock();
         let number = now.trial.as_ref().map_or(1, |trial| trial.number + 1);
@@ -301,7 +303,7 @@ impl Board {
         }
     }
 
-    /// What came of the trial that began last.
+    /// Registers the result of the last trial.
     pub fn ends(&self, ended: &Result<Measured, String>) {
         let mut now = self.lock();
         let now = &mut *now;
@@ -329,14 +331,15 @@ impl Board {
         now.phase = Phase::Ending;
     }
 
-    /// Why the search ran the trial that ended last.
+    /// Sets the reason why the search ran the last trial.
     pub fn explain(&self, purpose: &str) {
         if let Some(visit) = self.lock().visits.last_mut() {
             visit.purpose = Some(purpose.to_owned());
         }
     }
 
-    /// What the search came to; `confirmed` is the index, among those with a result, of the trial that says so.
+    /// Sets the result of the search. `confirmed` is the index, among the trials with a result, of the one that
+    /// confirmed it.
     pub fn rated(&self, load: u64, throughput: f64, confirmed: Option<usize>, notes: &[String]) {
         let mut now = self.lock();
         let mut with_result = now.visits.iter().filter(|visit| visit.seconds > 0.0);
@@ -350,7 +353,7 @@ impl Board {
         });
     }
 
-    /// There is no more to come; why, where it is a failure. The first to say so is right.
+    /// Marks the end of the run, with the reason if it failed. Only the first call has an effect.
     pub fn ended(&self, failed: Option<String>) {
         let mut now = self.lock();
         if now.phase != Phase::Ended {
@@ -359,14 +362,14 @@ impl Board {
         }
     }
 
-    /// A trial had no result: no other begins until someone presses start.
+    /// Registers a trial without a result. No other trial starts until a start request.
     pub fn stumbled(&self, why: String) {
         let mut now = self.lock();
         now.order = Order::Stop;
         now.failed = Some(why);
     }
 
-    /// Waits until someone presses start; false when there will be none.
+    /// Waits for a start request. Returns false if there will be none.
     pub fn rest(&self) -> bool {
         let mut now = self.lock();
         if !now.quit {
@@ -379,7 +382,7 @@ impl Board {
         !now.quit
     }
 
-    /// Ends what runs and what rests: for Ctrl-C.
+    /// Ends the running trial and any waiting, for Ctrl-C.
     pub fn quit(&self) {
         let mut now = self.lock();
         now.quit = true;
@@ -389,7 +392,8 @@ impl Board {
         self.controls.stop();
     }
 
-    /// Gives pages that asked within this time as long to ask once more, and to learn of the end.
+    /// Waits until a page has received the end of the run, for at most `patience`. Does not wait if no page sent a
+    /// request within that time.
     pub(super) fn wait_for_watchers(&self, patience: Duration) {
         let now = self.lock();
         let watched = now.last_asked.is_some_and(|at| at.elapsed() < patience);

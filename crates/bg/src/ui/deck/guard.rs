@@ -1,6 +1,8 @@
-//! Keeps pages of other sites out: the deck has buttons, and a browser that is open on it is open on other pages, too.
+//! Rejects requests from pages of other sites: the deck has buttons, and a browser that shows the deck may show other
+//! pages at the same time.
 //!
-//! Refused is what `larder_protocol::browser` says, but for opening the deck's page, and a request that changes something and is not JSON.
+//! Applies the rules of `larder_protocol::browser`, with two differences: opening the deck's page is allowed, and a
+//! request that changes state must be JSON.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The deck of a process: its trials' seconds, and what the buttons do to it.
+//! The deck of a process: the seconds of its trials, and the effects of the buttons.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl<'a> From<&'a Seen> for Second<'a> {
     }
 }
 
-/// Where members may act for several threads at once, more of these than anyone wants are refused.
+/// Maximum number of threads if members may act for several threads at the same time.
 const THREADS_MAX: u32 = 1 << 20;
 
 impl About {

@@ -1,19 +1,21 @@
-//! The deck: a page in the browser that shows a run while it runs, and has its buttons.
+//! The deck: a web page that shows and controls a run.
 //!
 //! ```text
-//!   collector ──each second──► Board ◄──looks── routes ◄──HTTP── page.html, curl
-//!   Watched (a Laboratory) ──begin, end of a trial──► Board ──asks──► Controls (run/live.rs)
+//!   collector ──each second──► Board ◄──reads── routes ◄──HTTP── page.html, curl
+//!   Watched (a Laboratory) ──start, end of a trial──► Board ──requests──► Controls (run/live.rs)
 //! ```
 //!
-//! `board` holds what is shown and what was asked for; `view` says what that is as JSON; `watched` and `live` connect it with trials and the process that runs them; `routes` is the
-//! small API, with its guard against pages of other sites; `serve` bounds connections and their time; `page.html` is the page, which uses that API alone.
+//! `board` contains the state and the requests, and `view` its JSON form. `watched` and `live` connect it with trials
+//! and the process that runs them. `routes` is the API, and `guard` protects it against pages of other sites. `serve`
+//! limits connections and their duration. `page.html` is the page, which uses only that API.
 //!
 //! Invariants:
 //!
-//! 1. Workers never wait for the deck: figures are made once a second where workers' counts are collected, whoever looks; HTTP has a
-//!    thread of its own.
-//! 2. What a page shows of a moment was one moment: it is made, and read, under one lock.
-//! 3. A page that watches learns how the run ended before the deck closes, unless it takes longer than [`Limits::farewell`].
+//! 1. Workers never wait for the deck: once a second, the thread that collects the workers' counts also updates the
+//!    board, whether or not a page is open. HTTP has a thread of its own.
+//! 2. The state shown on a page is consistent: it is written and read under one lock.
+//! 3. A page that is open receives the result of the run before the deck closes, unless it takes longer than
+//!    [`Limits::farewell`].
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
@@ -35,10 +37,10 @@ pub use serve::Limits;
 pub use view::{About, Phase};
 pub use watched::Watched;
 
-/// The port where nobody says another: that of BG's own deck.
+/// The default port: that of the original BG's deck.
 pub const PORT: u16 = 6001;
 
-/// How long answers that are under way at the end may take.
+/// How long answers in progress at the end may take.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A page and its API, served until dropped.
@@ -51,20 +53,20 @@ pub struct Deck {
 }
 
 impl Deck {
-    /// Listens at once: from here on pages see what the board has.
+    /// Starts listening immediately: from here on, pages see the state of the board.
     ///
     /// # Errors
     ///
-    /// An address that is none, or is taken.
+    /// The address is invalid or in use.
     pub fn open(addr: &str, board: Arc<Board>) -> Result<Deck, String> {
         Deck::open_within(Limits::default(), addr, board)
     }
 
-    /// With limits of its own.
+    /// Opens a deck with the given limits.
     ///
     /// # Errors
     ///
-    /// As [`Deck::open`].
+    /// As for [`Deck::open`].
     pub fn open_within(limits: Limits, addr: &str, board: Arc<Board>) -> Result<Deck, String> {
         let addr = address(addr)?;
         let failed = |why: std::io::Error| format!("--deck {addr}: {why}");
@@ -97,12 +99,12 @@ impl Deck {
         })
     }
 
-    /// Where it listens; the port is never 0.
+    /// Returns the address that it listens on. The port is never 0.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What to tell the user: where to look, and who else may.
+    /// Returns a message for the user: the address of the deck, and who else has access.
     pub fn invitation(&self) -> String {
         let mut text = format!("deck at http://{}/", self.addr);
         if !self.addr.ip().is_loopback() {
@@ -118,13 +120,13 @@ impl Drop for Deck {
         self.board.wait_for_watchers(self.farewell);
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there was printed; the run goes on without the page.
+            // A panic of that thread was already printed; the run continues without the page.
             let _ = thread.join();
         }
     }
 }
 
-/// `6001`, `127.0.0.1:6001`, `[::1]:6001`, `localhost:6001`; a port alone is of loopback.
+/// Parses `6001`, `127.0.0.1:6001`, `[::1]:6001` or `localhost:6001`. A port alone is on the loopback interface.
 fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.trim_start_matches(':').parse::<u16>() {
         return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
@@ -132,7 +134,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let found = text
         .to_socket_addrs()
         .map_err(|why| format!("--deck {text}: must be PORT or HOST:PORT ({why})"))?;
-    // A name may mean both families; the older is the one that people type.
+    // A name may resolve to both address families. IPv4 is the one that users type.
     let all: Vec<SocketAddr> = found.collect();
     all.iter()
         .find(|addr| addr.is_ipv4())

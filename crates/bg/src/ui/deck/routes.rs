@@ -1,4 +1,4 @@
-//! The API: what the page uses, and what curl may.
+//! The API of the deck, for its page and for tools such as curl.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,15 +35,15 @@ pub fn router(board: Arc<Board>, addr: SocketAddr) -> Router {
         .with_state(board)
 }
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nonsense: the request is never right.
+    /// Malformed: the request is never valid.
     Bad(String),
-    /// Not now, or not with this command.
+    /// Not valid in the current state or for this command.
     Conflict(String),
     Forbidden(String),
-    /// The body did not come in time.
+    /// The body did not arrive in time.
     Late(Duration),
     NoPath,
     NoMethod,
@@ -78,7 +78,7 @@ impl IntoResponse for Failure {
 type Answer = Result<Json<Value>, Failure>;
 
 async fn page() -> Response {
-    // Everything is in the one page; nothing may be loaded from, or sent to, anywhere else.
+    // The page is self-contained: it must not load anything from another site or send anything there.
     let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                   img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'";
     let headers = [
@@ -89,7 +89,7 @@ async fn page() -> Response {
     (headers, Html(PAGE)).into_response()
 }
 
-/// Which seconds of the past are wanted: those from this number on.
+/// The query parameter for past seconds: those from this number on.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
@@ -121,7 +121,7 @@ async fn threads(State(board): State<Arc<Board>>, body: Bytes) -> Answer {
     Ok(Json(json!({"threads": threads})))
 }
 
-/// Nothing to say: `{}`.
+/// A body without content: `{}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}

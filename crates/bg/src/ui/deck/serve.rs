@@ -1,4 +1,4 @@
-//! The deck's connections: how many there may be, and how long one may keep the deck waiting.
+//! Serves the deck's connections, with limits on their number and on the time that each may take.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::routes::Failure;
 
-/// What one who connects may take.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// At the same time.
+    /// Maximum number of simultaneous connections.
     pub connections: usize,
-    /// How long a request's headers, and then its body, may take to come.
+    /// How long a request's headers, and then its body, may take to arrive.
     pub silence: Duration,
-    /// How long a deck stays open at its end for pages that watch.
+    /// How long a deck stays open at the end for pages that are open.
     pub farewell: Duration,
 }
 
@@ -36,16 +36,16 @@ impl Default for Limits {
     }
 }
 
-/// Longer than the second in which a page asks again.
+/// Longer than the second after which a page sends its next request.
 const FAREWELL: Duration = Duration::from_millis(1500);
 
-/// Bytes of a request's body: an object with a number.
+/// Maximum size of a request's body in bytes: an object with a number.
 const BODY_BYTES_MAX: usize = 4096;
 
-/// How long to wait when the system has no descriptor for a connection.
+/// How long to wait if the system has no file descriptor for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until told to stop, and then lets requests in hand end for so long.
+/// Serves until `stopped`, then lets requests in progress complete within `grace`.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -63,7 +63,7 @@ pub async fn serve(
     let app = TowerToHyperService::new(router);
     loop {
         let stream = tokio::select! {
-            // An error means that the deck was dropped: the same.
+            // An error means that the deck was dropped, which has the same effect.
             _ = &mut stopped => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
@@ -77,7 +77,7 @@ pub async fn serve(
             refuse(&stream);
             continue;
         };
-        // Without it small answers wait for the client's acknowledgement; nothing breaks.
+        // Without this option, small answers wait for the client's acknowledgement. Failure is harmless.
         let _ = stream.set_nodelay(true);
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new())
@@ -85,7 +85,7 @@ pub async fn serve(
         let connection = http.serve_connection(TokioIo::new(stream), app.clone());
         let connection = stopping.watch(connection);
         tokio::spawn(async move {
-            // An error means that the browser broke off or was silent, and there is nobody to tell.
+            // An error means that the browser closed the connection or was silent. No peer is left to report it to.
             let _ = connection.await;
             drop(permit);
         });
@@ -94,7 +94,7 @@ pub async fn serve(
     let _ = tokio::time::timeout(grace, stopping.shutdown()).await;
 }
 
-/// Answers within the time: the only thing that a request waits for is its own body.
+/// Limits the time of a request: the only thing that it waits for is its own body.
 async fn in_time(State(silence): State<Duration>, request: Request, next: Next) -> Response {
     match tokio::time::timeout(silence, next.run(request)).await {
         Ok(response) => response,
@@ -102,7 +102,7 @@ async fn in_time(State(silence): State<Duration>, request: Request, next: Next) 
     }
 }
 
-/// The socket's buffer is empty, so this does not wait; if it fails the client has gone.
+/// Rejects a connection. The socket's buffer is empty, so this does not block; if it fails, the client is gone.
 fn refuse(stream: &TcpStream) {
     let _ = stream.try_write(
         b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",

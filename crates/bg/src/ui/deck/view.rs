@@ -1,6 +1,6 @@
-//! What the deck says, as JSON: the shapes of `GET /v1/state`, and how they are made of what was measured.
+//! The JSON of the deck: the structure of `GET /v1/state`, and how it is computed from the measurements.
 //!
-//! Names of figures end with their unit; a figure that nobody has is null, never zero.
+//! Names of quantities end with their unit. An unknown quantity is null, never zero.
 
 use std::time::Duration;
 
@@ -11,55 +11,55 @@ use crate::model::action::Action;
 use crate::verdict::agreement::{Clause, Judgement, Sla};
 use crate::verdict::measure::{ActionMeasured, Judged, Level, Load, Measured, Trial};
 
-/// What runs; it does not change while the deck is open.
+/// The parameters of the run, which do not change while the deck is open.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
     /// `run`, `rate` or `deck`.
     pub command: &'static str,
     pub store: String,
     pub mix: String,
-    /// How members are drawn.
+    /// The distribution of the draws of members.
     pub draw: String,
     pub members: u32,
     pub friends: u32,
     pub resources: u32,
     pub image_size_bytes: Option<usize>,
     pub workers: usize,
-    /// More emulated threads than these are refused.
+    /// Maximum number of emulated threads; more are rejected.
     pub threads_max: u32,
 }
 
-/// How far it is.
+/// The phase of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// No figures yet: it connects, or makes itself ready for the next trial.
+    /// No measurements yet: connecting, or preparing the next trial.
     Waiting,
-    /// The data store is being filled.
+    /// The data store is being loaded.
     Loading,
     Running,
-    /// The trial is over: last answers come in, and reads are judged.
+    /// The trial is over: the last answers arrive and reads are validated.
     Ending,
-    /// Until someone presses start.
+    /// Waits for a start request.
     Stopped,
-    /// There is no more to come.
+    /// The run is over.
     Ended,
 }
 
-/// The trial that runs, or ran last.
+/// The current or last trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrialView {
-    /// The first is 1.
+    /// The first trial has number 1.
     pub number: u32,
     pub load: LoadView,
-    /// Emulated threads at present; of an open loop, at most.
+    /// Current number of emulated threads; in an open loop, the maximum.
     pub threads: u32,
     pub warmup_seconds: f64,
-    /// How long is measured, after the warm-up; null if only the count of actions ends the trial.
+    /// Length of the measured time after the warm-up. Null if only the number of actions ends the trial.
     pub seconds: Option<f64>,
-    /// How many actions are measured, if the trial is bounded by a count.
+    /// Number of actions to measure, if the trial is bounded by a count.
     pub actions: Option<u64>,
-    /// Since its start, warm-up and all.
+    /// Time since the start, including the warm-up.
     pub elapsed_seconds: f64,
 }
 
@@ -80,7 +80,7 @@ impl From<Load> for LoadView {
 }
 
 impl TrialView {
-    /// How long the trial lasts, warm-up and all, unless only a count of actions ends it.
+    /// Returns the length of the trial including the warm-up, unless only a number of actions ends it.
     pub fn length_seconds(&self) -> Option<f64> {
         self.seconds.map(|seconds| self.warmup_seconds + seconds)
     }
@@ -98,11 +98,11 @@ impl TrialView {
     }
 }
 
-/// Of one action, or of all, over some time.
+/// The statistics of one action, or of all, over some time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     pub actions_per_second: f64,
-    /// Answered.
+    /// Number of answered calls.
     pub done: u64,
     pub refused: u64,
     pub unknown: u64,
@@ -112,7 +112,7 @@ pub struct Figures {
     pub latency: Latency,
 }
 
-/// Of calls, failed ones too; null where there were none.
+/// Latencies of calls, including failed ones. Null if there were none.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
     pub latency_us_p50: Option<f64>,
@@ -156,27 +156,27 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     (rate * 10.0).round() / 10.0
 }
 
-/// Of all actions together.
+/// Returns the sum over all actions.
 pub fn together(measured: &Measured) -> ActionMeasured {
     let mut all = ActionMeasured::new();
     measured.actions.iter().for_each(|one| all.add(one));
     all
 }
 
-/// The second that ended last beside the trial so far.
+/// The statistics of the last completed second and of the trial so far.
 #[derive(Clone, Debug, Serialize)]
 pub struct Both {
     pub second: Figures,
     pub trial: Figures,
 }
 
-/// An action that was drawn, with what the agreement says of its time.
+/// An action that was drawn, with the agreement's condition on its latency.
 #[derive(Clone, Debug, Serialize)]
 pub struct ActionView {
     pub action: &'static str,
     #[serde(flatten)]
     pub figures: Both,
-    /// By the clause of the action itself, or of all actions; null where there is none.
+    /// From the clause of the action itself, or of all actions. Null if there is none.
     pub agreed: Option<Agreed>,
 }
 
@@ -184,12 +184,12 @@ pub struct ActionView {
 pub struct Agreed {
     pub limit_us: f64,
     pub wanted_percent: f64,
-    /// Of the calls in the trial so far.
+    /// Percentage of the calls in the trial so far.
     pub within_percent: Option<f64>,
     pub met: bool,
 }
 
-/// Rows for all actions that were drawn at all.
+/// Returns rows for all actions that were drawn at least once.
 pub fn actions(
     second: &Measured,
     seconds: f64,
@@ -235,7 +235,7 @@ fn agreed(sla: &Sla, action: Action, measured: &ActionMeasured) -> Option<Agreed
     })
 }
 
-/// The agreement, judged by the trial so far.
+/// The agreement, evaluated on the trial so far.
 #[derive(Clone, Debug, Serialize)]
 pub struct Agreement {
     pub agreement: String,
@@ -248,12 +248,13 @@ pub struct ClauseView {
     /// Null for a clause about all actions.
     pub action: Option<&'static str>,
     pub state: ClauseState,
-    /// The limit, and what there is; the first is a least for times, a most for errors and unpredictable reads.
+    /// The limit; `percent` is the current value. The limit is a minimum for latencies, and a maximum for errors and
+    /// unpredictable reads.
     pub limit_percent: f64,
     pub percent: Option<f64>,
     pub counted: u64,
     pub of: u64,
-    /// Whether chance could not have decided it.
+    /// Whether the result is statistically significant.
     pub sure: bool,
 }
 
@@ -262,7 +263,7 @@ pub struct ClauseView {
 pub enum ClauseState {
     Met,
     Missed,
-    /// Nobody can tell yet: no calls, or reads that are judged when the trial is over.
+    /// Not known yet: no calls, or reads that are validated after the trial.
     Open,
 }
 
@@ -327,20 +328,20 @@ impl ClauseView {
     }
 }
 
-/// A second of the past.
+/// One second of the past.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
     pub trial: u32,
-    /// Since the deck was opened, at the second's end.
+    /// End of the second, since the deck was opened.
     pub at_seconds: f64,
-    /// Of a warm-up: seen, not measured.
+    /// Whether the second is part of a warm-up, which is shown but not measured.
     pub warmup: bool,
     pub threads: u32,
     pub actions_per_second: f64,
     #[serde(flatten)]
     pub latency: Latency,
     pub failed: u64,
-    /// Null where reads are judged when the trial is over.
+    /// Null if reads are validated after the trial.
     pub unpredictable: Option<u64>,
 }
 
@@ -360,17 +361,18 @@ impl Point {
     }
 }
 
-/// What validation said, and of which trial.
+/// The validation results of a trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reads {
     pub trial: u32,
     pub reads: u64,
     pub unpredictable: u64,
     pub undecided: u64,
-    /// Those not as each level, or one below it, wants them: as the agreement counts. Levels that nobody judged are left out.
+    /// Reads that do not satisfy each level or one below it, as the agreement counts them. Levels that were not
+    /// validated are omitted.
     pub by_level: Vec<(&'static str, u64)>,
     pub by_class: Vec<(String, u64)>,
-    /// The first, in words.
+    /// Descriptions of the first unpredictable reads.
     pub witnesses: Vec<String>,
 }
 
@@ -396,15 +398,15 @@ impl Reads {
     }
 }
 
-/// A trial that is over: a point that the search visited.
+/// A completed trial: a point that the search visited.
 #[derive(Clone, Debug, Serialize)]
 pub struct Visit {
     pub number: u32,
-    /// Why the search ran it; null outside of searches.
+    /// Why the search ran it. Null outside of searches.
     pub purpose: Option<String>,
-    /// What it began with.
+    /// The load at the start.
     pub load: LoadView,
-    /// What it ended with, where someone changed them meanwhile.
+    /// The number of threads at the end, which differs if a user changed it.
     pub threads: u32,
     pub seconds: f64,
     pub actions_per_second: f64,
@@ -415,7 +417,7 @@ pub struct Visit {
     pub reads: Option<u64>,
     /// Null without an agreement, and for a trial without a result.
     pub met: Option<bool>,
-    /// The clauses not met, or why there is no result.
+    /// The clauses that are not met, or why there is no result.
     pub why: String,
 }
 
@@ -449,13 +451,13 @@ impl Visit {
     }
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rated {
-    /// Zero where no load meets the agreement.
+    /// Zero if no load meets the agreement.
     pub load: u64,
     pub actions_per_second: f64,
-    /// The trial that confirmed it; null for a rating of zero.
+    /// The trial that confirmed it. Null for a rating of zero.
     pub trial: Option<u32>,
     pub notes: Vec<String>,
 }

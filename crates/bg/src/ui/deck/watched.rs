@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::board::Board;
 use crate::verdict::measure::{Enough, Laboratory, Measured, Trial};
 
-/// Tells the board where each trial begins and what came of it; its seconds are told by whoever collects them.
+/// Registers the start and the result of each trial with the board. The collector registers the seconds.
 pub struct Watched<'a> {
     laboratory: &'a mut dyn Laboratory,
     board: Arc<Board>,

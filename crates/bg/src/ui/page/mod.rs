@@ -1,9 +1,9 @@
-//! The page of a rating: one HTML file that opens from disk, and shows what was found, how, and why to believe it.
+//! The page of a rating: one self-contained HTML file that shows the result, how it was found, and the evidence for it.
 //!
-//! Its style, its charts and how numbers are spelled are `larder_page`'s.
+//! The style, the charts and the number format are those of `larder_page`.
 //!
-//! From top to bottom: the rating and its clauses (`head`), the loads visited (`search`), the trial that the rating stands on (`trial`), how to run
-//! it again (`foot`).
+//! From top to bottom, the page shows the rating and its clauses (`head`), the loads visited (`search`), the confirming
+//! trial (`trial`), and how to repeat the rating (`foot`).
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -18,11 +18,11 @@ use larder_page::figures::{coarse_percent, count, escape, fine_percent, number};
 mod search;
 mod trial;
 
-/// Makes the folder, and tries to write into it.
+/// Creates the folder and checks that it is writable.
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As for [`write`].
 pub fn may_write(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let probe = folder.join(".rating");
@@ -30,11 +30,11 @@ pub fn may_write(folder: &Path) -> io::Result<()> {
     fs::remove_file(&probe)
 }
 
-/// Writes `rating.html` and `rating.json` into a folder, which it makes. Returns the page's path.
+/// Writes `rating.html` and `rating.json` to a folder, which it creates. Returns the page's path.
 ///
 /// # Errors
 ///
-/// The folder or a file that cannot be written.
+/// The folder or a file cannot be written.
 pub fn write(report: &Report, folder: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join("rating.json"), report.to_json())?;
@@ -43,7 +43,7 @@ pub fn write(report: &Report, folder: &Path) -> io::Result<PathBuf> {
     Ok(page)
 }
 
-/// All of the page.
+/// Returns the whole page.
 pub fn html(report: &Report) -> String {
     let title = format!("{}: {}", report.facts.store, goal(report.plan.goal));
     let mut page = larder_page::head(&title);
@@ -58,7 +58,7 @@ pub fn html(report: &Report) -> String {
     page
 }
 
-/// The rating, in a sentence, and the clauses that it met or missed.
+/// Writes the rating as a sentence, and the clauses that it met or missed.
 fn head(out: &mut String, report: &Report) -> fmt::Result {
     let (store, sla) = (escape(&report.facts.store), &report.plan.sla);
     let (goal, unit) = (goal(report.plan.goal), report.unit());
@@ -138,7 +138,7 @@ fn head(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(out, "</table></div>")
 }
 
-/// How to run it again, and where it ran.
+/// Writes how to repeat the rating, and the machine that it ran on.
 fn foot(out: &mut String, report: &Report) -> fmt::Result {
     let facts = &report.facts;
     writeln!(

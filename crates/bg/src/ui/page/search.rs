@@ -1,4 +1,4 @@
-//! Each load visited: two charts and a table.
+//! Writes the loads visited: two charts and a table.
 
 use std::fmt::{self, Write as _};
 
@@ -66,7 +66,7 @@ pub fn write(out: &mut String, report: &Report) -> fmt::Result {
         scale: Scale::Log,
         label: micros,
     };
-    // A line needs one point a load: that of its last trial.
+    // A line needs one point per load: that of its last trial.
     let last: Vec<&Row> = {
         let mut rows: Vec<&Row> = report.experiments.iter().collect();
         rows.sort_by_key(|row| (row.load, row.number));

@@ -1,4 +1,4 @@
-//! The trial that the rating stands on: over time, by action, and what was read.
+//! Writes the confirming trial: over time, by action, and the validation of its reads.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -162,7 +162,7 @@ fn action_row(
     writeln!(out, "</tr>")
 }
 
-/// The realised distribution beside the one meant: per member of each cell.
+/// Writes the observed distribution of draws next to the intended one: per member of each cell.
 fn drawn(out: &mut String, drawn: &Drawn) -> fmt::Result {
     let Some(told) = drawn.tell() else {
         return Ok(());
@@ -273,7 +273,7 @@ fn reads(out: &mut String, judged: &Judged) -> fmt::Result {
     Ok(())
 }
 
-/// How old stale reads were: doublings of a microsecond, what is younger in one bar.
+/// Writes the ages of stale reads: one bar for each power of two, in nanoseconds.
 fn ages(out: &mut String, ages: &[u64]) -> fmt::Result {
     let (Some(first), Some(last)) = (
         ages.iter().position(|count| *count > 0),

@@ -1,4 +1,4 @@
-//! What a rating looks like on a terminal: a line for each trial, then what they came to.
+//! Formats a rating for a terminal: a line for each trial, then a summary.
 
 use super::super::table;
 use crate::rate::report::{Ended, Report, Row};
@@ -45,7 +45,7 @@ pub fn line(number: usize, experiment: &Experiment) -> String {
     )
 }
 
-/// Of the first clause that is of a kind.
+/// Returns the percentage of the first clause of this kind.
 fn percent(row: &Row, is: fn(&Clause) -> bool) -> String {
     let judgement = row.verdict.clauses.iter().find(|one| is(&one.clause));
     match judgement.and_then(|judgement: &Judgement| judgement.percent) {
@@ -94,7 +94,7 @@ pub fn summary(report: &Report) -> String {
     out + &format!("again: {}\n", report.facts.command)
 }
 
-/// As one would type it into a shell.
+/// Quotes words as one would type them in a shell.
 pub fn command(words: impl Iterator<Item = String>) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
     let quoted = words.skip(1).map(|word| {
