@@ -5,7 +5,8 @@
 //!                                        └ no: grouped, sorted ────────► all at once; a cursor keeps the rest
 //! ```
 //!
-//! Other nodes are asked for their parts by FT.CURSOR PART, which clients cannot send: how many rows at most, behind which key, and the aggregation.
+//! Nodes request parts from each other with FT.CURSOR PART, which clients cannot send. Its arguments are the maximum
+//! number of rows, the key after which they start, and the aggregation.
 
 use std::sync::Arc;
 
@@ -27,30 +28,30 @@ use crate::spaces::Declared;
 use crate::spaces::cursors::{Cursor, Left, RowsLeft};
 use crate::tables::Refusal;
 
-/// The query is this argument of FT.AGGREGATE.
+/// Index of the query among the arguments of FT.AGGREGATE.
 const QUERY: usize = 2;
-/// The subcommand of FT.CURSOR by which a node asks another for its part.
+/// The subcommand of FT.CURSOR with which a node requests another node's part.
 const PART: &[u8] = b"PART";
-/// The same, of all objects: also of those that were there before the space was declared, or altered.
+/// As [`PART`], but including objects that existed before the space was declared or altered.
 const PART_OF_ALL: &[u8] = b"PARTOFALL";
-/// Rows of an aggregation that says of no number.
+/// Maximum number of rows if the aggregation specifies none.
 const ROWS_MAX: usize = 1_000_000;
 
-/// An aggregation, which of its rows are wanted, and how much they may take.
+/// An aggregation, the window of rows to return, and their limits.
 #[derive(Clone)]
 pub(super) struct Aggregated {
     aggregation: Arc<Aggregation>,
     limits: Limits,
-    /// Rows behind this key.
+    /// Only rows after this key.
     after: Option<Vec<u8>>,
     is_of_all: bool,
 }
 
 impl Aggregated {
-    /// All rows, of arguments that begin with the query, which is argument `first` of its command.
+    /// Parses the arguments from the query on, which is argument `first` of its command. The result selects all rows.
     ///
     /// # Errors
-    /// They are no aggregation of this space.
+    /// They are not a valid aggregation of this space.
     pub fn parse(
         asker: &Asker,
         declared: &Declared,
@@ -71,27 +72,27 @@ impl Aggregated {
         })
     }
 
-    /// So many rows, behind a key.
+    /// Limits the result to `rows` rows after a key.
     fn window(mut self, rows: usize, after: Option<&[u8]>) -> Aggregated {
         self.limits.rows_max = rows;
         self.after = after.map(<[u8]>::to_vec);
         self
     }
 
-    /// Of all objects, whenever they came.
+    /// Includes all objects, even those that existed before the space was declared.
     fn of_all(mut self) -> Aggregated {
         self.is_of_all = true;
         self
     }
 
-    /// The rows, and how many there are.
+    /// Returns the total number of rows, and the rows.
     fn rows(&self, patience: &Patience, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
         let ensure = || patience.ensure_in_space();
         let rows = finish(&self.aggregation, found, self.limits, &ensure);
         rows.map_err(|refused| super::refusal(refused, 0))
     }
 
-    /// As [`Aggregated::rows`], of an answer that is to be whole.
+    /// As [`Aggregated::rows`], for a reply without a cursor. Fails if there are more than [`ROWS_MAX`] rows.
     fn all_rows(&self, patience: &Patience, found: Partial) -> Result<(u64, Vec<OutRow>), Refusal> {
         if self.aggregation.is_streamed() && found.total() > ROWS_MAX as u64 {
             let message = format!(
@@ -102,7 +103,7 @@ impl Aggregated {
         self.rows(patience, found)
     }
 
-    /// How another node is asked for its part.
+    /// Returns the command with which another node's part is requested.
     fn command(&self, declared: &Declared, arguments: &[&[u8]]) -> OwnedCommand {
         let rows = self.limits.rows_max.to_string();
         let head: [&[u8]; 5] = [
@@ -125,7 +126,7 @@ impl Question for Aggregated {
     }
 
     fn timeout_ms(&self) -> Option<u64> {
-        // A change of all objects that a query finds takes as long as it takes.
+        // A change of all objects that match a query has no time limit.
         let unlimited = self.is_of_all.then_some(0);
         self.aggregation.options.timeout_ms.or(unlimited)
     }
@@ -135,7 +136,7 @@ impl Question for Aggregated {
     }
 
     fn ensure_no_full_scan(&self, definition: &Definition) -> Result<(), Refusal> {
-        // Who wants all of them sees to that.
+        // FT.CHANGE checks this itself.
         if self.is_of_all {
             return Ok(());
         }
@@ -252,7 +253,7 @@ pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Ve
     let bad = || (Code::BadRequest, "Bad cursor ID".to_owned());
     let id = larder_types::integer(command.arg(3)).and_then(|id| u64::try_from(id).ok());
     let id = id.ok_or_else(bad)?;
-    // An alias, too.
+    // The name may also be an alias.
     let declared = asker.declared(name.as_bytes())?;
     let of = (declared.definition.name.as_str(), declared.created);
     let cursors = &asker.core.shared.tables.space_cursors;
@@ -296,14 +297,14 @@ pub(super) async fn cursor(asker: &mut Asker, command: Command<'_>) -> Result<Ve
     });
     let read = read.await;
     if read.is_err() {
-        // So that it can be read once more. If there is no room for it any more, what went wrong before is what is told.
+        // Keep the cursor, so that the read can be retried. If there is no memory for it, the first error is returned.
         let bytes_max = asker.core.clients.limits.answer();
         let _ = cursors.keep(Some(id), opened, asker.core.tables.now(), bytes_max);
     }
     read
 }
 
-/// Answers the next rows of a cursor, and keeps what is left.
+/// Returns the next rows of a cursor, and keeps the rest.
 async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result<Vec<u8>, Refusal> {
     let (count, cursors) = (cursor.count, &asker.core.shared.tables.space_cursors);
     let bytes_max = asker.core.clients.limits.answer();
@@ -344,7 +345,7 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
         (false, Some(id)) => id,
         (false, None) => cursors.next_id(),
     };
-    // What has been found is answered, however long that takes.
+    // Rows that have been found are returned without a time limit.
     let patience = Patience::default();
     let written = aside(&patience, bytes, move || {
         let reply = reply(replying, total, &rows, Some(next));
@@ -355,13 +356,13 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
         && id.is_some()
         && let Left::Rows(left) = &mut cursor.left
     {
-        // They can be read in smaller parts.
+        // The client can read them in smaller parts.
         left.put_back(rows, bytes);
         let _ = cursors.keep(id, cursor, asker.core.tables.now(), bytes_max);
         return reply;
     }
     dispose(bytes, rows);
-    // The number of a new cursor is in its first reply.
+    // The id of a new cursor is in its first reply.
     let is_reachable = reply.is_ok() || id.is_some();
     if !is_over && is_reachable {
         cursors.keep(Some(next), cursor, asker.core.tables.now(), bytes_max)?;
@@ -369,10 +370,11 @@ async fn next_rows(asker: &Asker, id: Option<u64>, mut cursor: Cursor) -> Result
     reply
 }
 
-/// Before objects that a query finds are changed: not all objects are looked at for it, where that is refused. `query` as [`keys_behind`] has it.
+/// Before the objects that match a query are changed, checks that finding them needs no full scan, if full scans are
+/// rejected. `query` is as for [`keys_behind`].
 ///
 /// # Errors
-/// All would be looked at.
+/// A full scan would be necessary.
 pub(super) fn ensure_no_full_scan(
     asker: &Asker,
     declared: &Declared,
@@ -386,8 +388,8 @@ pub(super) fn ensure_no_full_scan(
     ensured.map_err(|refused| super::refusal(refused, 0))
 }
 
-/// The keys of so many objects that a query finds behind a key, in their order; and whether there are no more: of all objects, whenever they came.
-/// `query` is the query, and what may stand behind it.
+/// Returns the keys of up to `rows` objects that match a query, in key order after the key `after`, and whether these
+/// are the last. Includes objects that existed before the space was declared. `query` is the query with its options.
 pub(super) async fn keys_behind(
     asker: &Asker,
     declared: &Arc<Declared>,
@@ -407,7 +409,7 @@ pub(super) async fn keys_behind(
     Ok((keys.collect(), is_over))
 }
 
-/// What all find that take part.
+/// Returns the combined result of all participants.
 async fn found(
     asker: &Asker,
     declared: &Arc<Declared>,
@@ -418,7 +420,7 @@ async fn found(
     whole(asker, command.command(), declared, question, Depth::Found).await
 }
 
-/// This node's part, for another one.
+/// Returns this node's part for another node.
 async fn part_of(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
     let mut arguments: Vec<&[u8]> = command.args().skip(6).collect();
     let asked = asker.take_asked(&mut arguments);

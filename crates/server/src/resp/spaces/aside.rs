@@ -1,9 +1,10 @@
-//! The last phases of a search: merging parts, sorting and grouping them, and writing the reply. They take as long as the answer is large, and cannot
-//! pause in the middle of a sort; where they are long, a thread of the runtime's pool does them, and the core serves its other connections.
+//! The last phases of a search: merging parts, sorting and grouping rows, and writing the reply. Their duration depends
+//! on the size of the result, and a sort cannot be interrupted. A large result is therefore processed on a thread of
+//! the runtime's pool, while the core serves its other connections.
 //!
-//! 1. A core does such work itself only for [`SMALL_BYTES`] at most.
-//! 2. At most [`THREADS`] threads do it: further searches wait for one, each no longer than its time limit.
-//! 3. Work whose asker has gone, or whose time is over, ends at the next row.
+//! 1. A core processes at most [`SMALL_BYTES`] itself.
+//! 2. At most [`THREADS`] threads process results. Further searches wait for one of them, up to their time limit.
+//! 3. Work stops at the next row if its client has disconnected or its time limit is exceeded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -16,24 +17,24 @@ use tokio::time::timeout_at;
 
 use crate::tables::Refusal;
 
-/// What a core handles in its own turn.
+/// Maximum size of a result that a core processes in its own turn.
 pub(super) const SMALL_BYTES: usize = 64 * 1024;
 pub(in crate::resp) const THREADS: usize = 4;
-/// Rows that are handled before it is looked whether the time is over.
+/// Number of rows processed between two checks of the time limit.
 pub(super) const ROWS_BETWEEN_CHECKS: usize = 256;
 
 static PERMITS: Semaphore = Semaphore::const_new(THREADS);
 
-/// How long a search may take, and whether somebody still waits for it.
+/// The time limit of a search, and whether it was abandoned.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Patience {
     until: Option<Instant>,
     is_abandoned: Arc<AtomicBool>,
-    /// Counts phases that ended since nobody waited any more.
+    /// Counts phases that ended because the search was abandoned.
     abandoned: Arc<AtomicU64>,
 }
 
-/// Whoever waits for a search: dropping it abandons the search.
+/// A guard that is held while a search is waited for. Dropping it abandons the search.
 #[derive(Debug)]
 pub(super) struct Waiting(Arc<AtomicBool>);
 
@@ -52,13 +53,13 @@ impl Patience {
         }
     }
 
-    /// Abandons the search when what is returned is dropped.
+    /// Returns a guard that abandons the search when it is dropped.
     pub fn waiting(&self) -> Waiting {
         Waiting(self.is_abandoned.clone())
     }
 
     /// # Errors
-    /// The search has taken as long as it may, or nobody waits for it any more.
+    /// The time limit is exceeded, or the search was abandoned.
     pub fn ensure(&self) -> Result<(), Refusal> {
         match self.is_over() {
             true => Err(timed_out()),
@@ -66,7 +67,7 @@ impl Patience {
         }
     }
 
-    /// As [`Patience::ensure`], for code that knows nothing of this server.
+    /// As [`Patience::ensure`], with the error type of the space crate.
     ///
     /// # Errors
     /// As [`Patience::ensure`].
@@ -91,10 +92,10 @@ fn timed_out() -> Refusal {
     (Code::BadRequest, message.to_owned())
 }
 
-/// Does `work` on something of so many bytes: in this turn if it is small, else on another thread.
+/// Performs `work` on a value of this size: in this turn if it is small, else on another thread.
 ///
 /// # Errors
-/// The search has taken as long as it may; or `work` fails.
+/// The time limit is exceeded, or `work` fails.
 pub(super) async fn aside<T: Send + 'static>(
     patience: &Patience,
     bytes: usize,
@@ -121,7 +122,7 @@ pub(super) async fn aside<T: Send + 'static>(
     })?
 }
 
-/// Drops something of so many bytes: a large one on another thread, since each of its parts is freed by itself.
+/// Drops a value of this size. A large one is dropped on another thread, because its parts are freed one by one.
 pub(super) fn dispose<T: Send + 'static>(bytes: usize, value: T) {
     if bytes > SMALL_BYTES && tokio::runtime::Handle::try_current().is_ok() {
         tokio::task::spawn_blocking(move || drop(value));

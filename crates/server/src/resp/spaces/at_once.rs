@@ -1,6 +1,7 @@
-//! FT.SEARCH on a server of one core: a search that takes no longer than a step is answered in the turn of its connection, from where its objects lie.
+//! FT.SEARCH on a server with one core: answers a search that fits into one step within the turn of its connection, and
+//! copies rows directly from the engine.
 //!
-//! All else, and what is refused, is answered as if this were not here: by `search`, in steps.
+//! All other searches, including those with errors, are executed by `search` in steps.
 
 use larder_protocol::commands::Command;
 use larder_space::index::effort;
@@ -14,11 +15,11 @@ use super::run::read_objects;
 use super::search::QUERY;
 use crate::spaces::Behind;
 
-/// Of a search that is answered here.
+/// The maximum effort of a search that is executed here.
 const EFFORT_MAX: usize = effort(4096);
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// Whether it was answered.
+/// Tries to execute the search. Returns whether it was executed.
 pub(super) fn search(state: &mut State, command: Command<'_>) -> bool {
     let (tables, shared) = (state.tables(), state.core.shared.clone());
     let is_alone = state.core.nodes.is_none() && tables.shard().is_none() && !state.is_of_node;
@@ -57,7 +58,7 @@ pub(super) fn search(state: &mut State, command: Command<'_>) -> bool {
         let mut row = |at: usize, key: &[u8], bytes: Option<&[u8]>| {
             let sorted_by = || found.first_sort_value(at, &search.order);
             let written = reply.row(key, sorted_by, |out, head| match bytes {
-                // Few objects may be long: then they are read in steps.
+                // Even a few objects may be large; such searches are executed in steps.
                 _ if out.len() - begin > BYTES_MAX => Err(Malformed("the answer is long")),
                 Some(bytes) => put_content(&search, definition, bytes, now, out, head),
                 None => Err(Malformed("there is no such object")),

@@ -1,4 +1,4 @@
-//! FT.CHANGE: changes or deletes all objects that a query describes, and counts them. HyperDex's group operations.
+//! FT.CHANGE: changes or deletes all objects that match a query, and counts them (HyperDex's group operations).
 //!
 //! ```text
 //!  FT.CHANGE ─► the next keys that the query finds ─► OBJ.CHANGE key IF query IN index DO .. , at the owner of each ─► counted
@@ -6,11 +6,12 @@
 //!                      └──────────────── behind the last key ─────────────┘
 //! ```
 //!
-//! 1. An object is changed as one, if the query holds for it at that moment, and no object is changed twice; with ONCE also not by the same command again.
-//! 2. Objects that refuse the change (a word is not added to) stay as they are, and the others are changed; the answer is an error then, which says
-//!    how many.
-//! 3. Objects that were there before the space was declared, or altered, are waited for.
-//! 4. Where a node cannot be asked, the command ends; its error says how many were changed before.
+//! 1. An object is changed atomically, if it matches the query at that moment. No object is changed twice; with ONCE,
+//!    not even by a repetition of the command.
+//! 2. If some objects cannot be changed, for example because a number cannot be added to a word, they stay as they are
+//!    and the others are changed. The reply is then an error with both counts.
+//! 3. The command waits until objects that existed before the space was declared or altered are indexed.
+//! 4. If a node does not reply, the command ends, and its error contains the number of objects changed so far.
 
 use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
@@ -27,20 +28,20 @@ use super::reach::{Asker, Reach, again, refusal_of};
 use crate::error::show;
 use crate::tables::Refusal;
 
-/// The query is this argument.
+/// Index of the query argument.
 const QUERY: usize = 2;
-/// Objects that are found and changed before more are looked for.
+/// Maximum number of objects that are found and changed per round.
 const AT_ONCE_MAX: usize = 128;
-/// What those commands have in arguments, about.
+/// Approximate size of the arguments of the commands in one round.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// A command, in its parts.
+/// The parsed arguments.
 struct Told<'a> {
-    /// The query, and its PARAMS.
+    /// The query and its PARAMS.
     query: Vec<&'a [u8]>,
-    /// ONCE with a target and an id, if it is there.
+    /// ONCE with its target and id, if present.
     once: Vec<&'a [u8]>,
-    /// DO, and what stands behind it.
+    /// DO and the changes.
     changes: Vec<&'a [u8]>,
 }
 
@@ -71,7 +72,7 @@ impl<'a> Told<'a> {
         })
     }
 
-    /// What is done with one object.
+    /// Returns the command that changes one object.
     fn of_object(&self, key: &[u8], space: &str) -> OwnedCommand {
         let condition: [&[u8]; 4] = [b"IF", self.query[0], b"IN", space.as_bytes()];
         let head = [key].into_iter().chain(self.once.iter().copied());
@@ -80,12 +81,12 @@ impl<'a> Told<'a> {
     }
 }
 
-/// What was done so far.
+/// The results so far.
 #[derive(Default)]
 struct Done {
     changed: u64,
     refused: u64,
-    /// The first that refused it, and why.
+    /// The key of the first object that could not be changed, and the error.
     first: Option<String>,
 }
 
@@ -97,10 +98,10 @@ impl Done {
         }
     }
 
-    /// Takes the reply for an object in.
+    /// Counts the reply for one object.
     ///
     /// # Errors
-    /// It was not asked, or it is unknown what was done.
+    /// The command was not executed, or its outcome is unknown.
     fn count(&mut self, key: &[u8], reply: &[u8]) -> Result<(), Refusal> {
         if let Some(changed) = number(reply) {
             self.changed += changed as u64;
@@ -158,14 +159,14 @@ pub(super) async fn change(asker: &Asker, command: Command<'_>) -> Result<Vec<u8
     }
 }
 
-/// What one place is asked.
+/// The commands for one place.
 struct Part<'a> {
     place: Option<u16>,
     batch: Batch,
     keys: Vec<&'a [u8]>,
 }
 
-/// Has their owners change some objects: all are asked at once.
+/// Changes some objects at their owners, concurrently.
 async fn change_all(
     asker: &Asker,
     told: &Told<'_>,
@@ -180,7 +181,7 @@ async fn change_all(
         let one = told.of_object(key, space);
         let place = match place_of(core, &snapshot, one.command()) {
             To::Core(place) => Some(place as u16),
-            // It is looked for when it is asked.
+            // The owner is determined when the request is routed.
             _ => None,
         };
         let known = parts.iter().position(|part| part.place == place);

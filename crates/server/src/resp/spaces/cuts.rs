@@ -1,16 +1,19 @@
-//! Subspaces are cut by what the objects of a space have, and cut anew when that drifts.
+//! Chooses the cuts of subspaces from the values of the space's objects, and updates them when the distribution drifts.
 //!
 //! ```text
 //!  once a second, at the place that owns the slot of the space's name:
 //!  a tenth of its objects has changed ─► figures of all: are regions uneven? ─► a sample of all ─► new cuts ─► the space's record ─► everybody
 //! ```
 //!
-//! 1. A new cut is made for each tenth of the objects that changed at most, so that all cutting is in proportion to what is written.
-//! 2. A subspace that was cut by a sample becomes whole before it is cut anew. Else one that is written faster than its copies arrive would have no region to search.
-//! 3. Cuts are in the record, so all nodes have the same, and a change of the space between look and cut makes the cut void.
+//! 1. At most one new cut is made per tenth of the objects that changed, so the cost of cutting is proportional to the
+//!    number of writes.
+//! 2. A subspace that was cut from a sample must be complete before it is cut again. Otherwise, a subspace that is
+//!    written faster than its copies arrive would never have a region to search.
+//! 3. The cuts are in the space's record, so all nodes use the same ones. A change of the space between measuring and
+//!    cutting invalidates the new cut.
 //!
-//! Other nodes are asked for their part of a sample by FT.CURSOR SAMPLE, which clients cannot send: `space`, how many objects each core is to look at, and the ids of
-//! the attributes, with commas.
+//! Nodes request parts of a sample from each other with FT.CURSOR SAMPLE, which clients cannot send. Its arguments are
+//! the space, the number of objects per core, and the attribute ids, separated by commas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -34,22 +37,23 @@ use super::reach::{Asker, Reach, altered, damaged};
 use crate::spaces::{Before, Change, Declared};
 use crate::tables::Refusal;
 
-/// The subcommand of FT.CURSOR by which a node asks another for its part of a sample.
+/// The subcommand of FT.CURSOR with which a node requests another node's part of a sample.
 pub(super) const SAMPLE: &[u8] = b"SAMPLE";
-/// Objects of a sample for each cell of the finest attribute, over all cores; fewer make cells uneven by chance.
+/// Sampled objects per cell of the finest attribute, over all cores. With fewer, cells would be uneven by chance.
 const OBJECTS_EACH_CELL: usize = 64;
-/// Objects that one core looks at for a sample: at least, and at most.
+/// Minimum and maximum number of objects that a core reads for a sample.
 const OBJECTS_MIN: usize = 512;
 const OBJECTS_MAX: usize = 8192;
-/// Objects that are looked at in one step, which takes some tenths of a millisecond; and the rest after it, in which clients are served.
+/// Number of objects read per step, which takes a few tenths of a millisecond, and the pause after it, in which clients
+/// are served.
 const STEP_OBJECTS: usize = 64;
 const REST: Duration = Duration::from_millis(2);
 
-/// Values in their order, each with how many objects it stands for, by attribute.
+/// The sampled values by attribute, sorted, each with the number of objects that it represents.
 #[derive(Debug, Default)]
 pub(super) struct Sample(BTreeMap<AttributeId, Vec<(Vec<u8>, u64)>>);
 
-/// Has subspaces of which this place takes care cut anew when it is time. Runs for ever.
+/// Checks the subspaces that this place is responsible for, and cuts them again when necessary. Never returns.
 pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
     let mut tick = interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -71,7 +75,7 @@ pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
                 failures = 0;
                 continue;
             };
-            // It is tried again: owners have changed, or a node does not answer.
+            // Retried later: the ownership has changed, or a node does not reply.
             tracing::debug!(space = name, why, "subspaces could not be cut anew");
             sleep(Duration::from_secs(1 << failures)).await;
             failures = 5.min(failures + 1);
@@ -79,7 +83,7 @@ pub(in crate::resp) async fn follow_drift(core: Rc<Core>) {
     }
 }
 
-/// The spaces whose regions may have drifted, of those that this place takes care of.
+/// Returns the spaces that this place is responsible for and whose regions may have drifted.
 fn due(core: &Core) -> Vec<String> {
     let tables = &core.tables;
     let Some(shard) = tables.shard().filter(|shard| shard.owners().count() > 1) else {
@@ -93,7 +97,7 @@ fn due(core: &Core) -> Vec<String> {
     spaces.map(|(name, _)| name.clone()).collect()
 }
 
-/// Looks how full regions are, and has subspaces cut anew if that is uneven.
+/// Measures how evenly the regions are filled, and cuts the subspaces again if they are uneven.
 async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
     let declared = asker.declared(name.as_bytes())?;
     let Some(regions) = &declared.regions else {
@@ -137,7 +141,7 @@ async fn look(asker: &Asker, name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// These regions with some attributes cut anew by a sample, along who owns slots now.
+/// Returns the regions with some attributes cut again from a sample. Cells follow the current ownership of slots.
 pub(super) fn anew_by(
     asker: &Asker,
     regions: &Regions,
@@ -148,7 +152,7 @@ pub(super) fn anew_by(
     regions.cut_anew(anew, &values, &|slot| asker.owner_of(slot))
 }
 
-/// A sample of all objects, to cut the attributes of these regions by.
+/// Returns a sample of all objects, for cutting the attributes of these regions.
 pub(super) async fn sample_of(
     asker: &Asker,
     declared: &Arc<Declared>,
@@ -187,10 +191,10 @@ pub(super) async fn sample_of(
     Ok(all)
 }
 
-/// This node's part of a sample, for another one.
+/// Returns this node's part of a sample, for another node.
 ///
 /// # Errors
-/// The space is another here.
+/// This node has a different definition of the space.
 pub(super) async fn part(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
     let declared = asker.declared(command.arg(2))?;
     let objects = larder_types::integer(command.arg(3)).and_then(|it| usize::try_from(it).ok());
@@ -204,7 +208,7 @@ pub(super) async fn part(asker: &Asker, command: Command<'_>) -> Result<Vec<u8>,
     Ok(asker.part(&declared, &sample.encode()))
 }
 
-/// A sample of the objects of this node's cores.
+/// Returns a sample of the objects of this node's cores.
 async fn of_cores(
     asker: &Asker,
     declared: &Arc<Declared>,
@@ -214,7 +218,7 @@ async fn of_cores(
     let of = declared.clone();
     let parts = asker.on_cores(move |tables| async move {
         let mut found: BTreeMap<AttributeId, Vec<Vec<u8>>> = BTreeMap::new();
-        // How many objects each that is looked at stands for.
+        // Number of objects that each sampled object represents.
         let (mut every, mut from) = (0, Some(0));
         while let Some(row) = from.take() {
             {
@@ -255,7 +259,7 @@ async fn of_cores(
 }
 
 impl Sample {
-    /// Of an attribute's values as they were found, how many objects each stands for.
+    /// Adds an attribute's sampled values, each of which represents `every` objects.
     fn add(&mut self, attribute: AttributeId, mut values: Vec<Vec<u8>>, every: u64) {
         values.sort_unstable();
         let counted = values.chunk_by(|one, next| one == next);
@@ -267,7 +271,7 @@ impl Sample {
         for (attribute, values) in other.0 {
             let own = self.0.entry(attribute).or_default();
             own.extend(values);
-            // Two runs that are in order each.
+            // Both runs are sorted, which makes this sort fast.
             own.sort();
             own.dedup_by(|next, kept| {
                 let is_same = next.0 == kept.0;
@@ -281,7 +285,8 @@ impl Sample {
         self.0.get(&attribute).cloned().unwrap_or_default()
     }
 
-    /// The number of attributes (4), then of each its id (2) and values (4), then of each value its bytes and its weight (8).
+    /// Encodes the number of attributes (4). For each attribute: its id (2), the number of its values (4), and the
+    /// bytes and weight (8) of each value.
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_count(&mut out, self.0.len());

@@ -1,7 +1,7 @@
-//! Declaring spaces and their aliases, altering and dropping them.
+//! Declares, alters and drops spaces and their aliases.
 //!
-//! On one node the first core decides and logs, and then all go on with what came of it. In a cluster the map has the definitions: who changes one
-//! asks the controller, and every node does what the map says.
+//! On a single node, the first core decides on a change and logs it, and then all cores apply it. In a cluster, the map
+//! contains the definitions: a change is sent to the controller, and every node follows the map.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -27,13 +27,13 @@ use super::{layout, text};
 use crate::spaces::{Catalog, Change, Set, change};
 use crate::tables::{Gate, Refusal, Tables, read_catalog, stopping};
 
-/// How long the own node is waited for that a definition is in the map.
+/// Maximum time to wait until this node has the new definition from the map.
 const KNOWN_MAX: Duration = Duration::from_secs(10);
-/// How often a change is decided anew because another came before it.
+/// Maximum number of attempts at a change that conflicts with concurrent changes.
 const TRIES_MAX: usize = 8;
-/// What the controller says then.
+/// The controller's error for such a conflict.
 const CHANGED: &str = "has changed meanwhile";
-/// Objects that FT.DROPINDEX DD removes at once.
+/// Number of objects that FT.DROPINDEX DD removes per round.
 const REMOVED_AT_ONCE: usize = 256;
 
 pub(super) async fn define(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
@@ -55,10 +55,11 @@ pub(super) async fn define(asker: &mut Asker, command: Command<'_>) -> Result<Ve
     told(asker).await
 }
 
-/// Says that a change was made.
+/// Returns the reply of a successful change.
 async fn told(asker: &Asker) -> Result<Vec<u8>, Refusal> {
     if asker.reach == Reach::Nodes {
-        // So that a client that goes to another node next finds it there, too; who cannot be reached will hear of it.
+        // Waits for the other nodes, so that a client that connects to one of them next finds the change there.
+        // Unreachable nodes receive it later.
         let list = OwnedCommand::of(Id::FtList, std::iter::empty());
         let batch = list.command().into();
         let _ = ask_nodes(&asker.core, &asker.client, Proto::Resp2, batch).await;
@@ -69,7 +70,7 @@ async fn told(asker: &Asker) -> Result<Vec<u8>, Refusal> {
 /// Makes a change.
 ///
 /// # Errors
-/// It cannot be made.
+/// The change is not possible.
 pub(super) async fn make(asker: &Asker, change: Change) -> Result<(), Refusal> {
     match asker.reach {
         Reach::Alone => {
@@ -87,10 +88,10 @@ pub(super) async fn make(asker: &Asker, change: Change) -> Result<(), Refusal> {
     }
 }
 
-/// Drops all spaces, and their aliases with them.
+/// Drops all spaces and their aliases.
 ///
 /// # Errors
-/// One cannot be dropped; others may have been.
+/// A space cannot be dropped; others may already have been dropped.
 pub(in crate::resp) async fn drop_all(asker: &Asker) -> Result<(), Refusal> {
     let catalog = asker.core.shared.tables.spaces.load_full();
     for (name, _) in catalog.spaces() {
@@ -138,13 +139,13 @@ fn change_of(command: Command<'_>) -> Result<Change, Refusal> {
     })
 }
 
-/// A number that no space had before, nor a change of one.
+/// Returns a number that no space or change of a space has had before.
 pub(super) fn new_number(tables: &Tables, by: &str) -> u64 {
     let (now, ticket) = (tables.now(), tables.handle().next_ticket());
     key_hash(format!("{by} {now} {ticket}").as_bytes())
 }
 
-/// On the first core of a node that stands alone.
+/// Decides on a change and logs it, on the first core of a server outside a cluster.
 async fn change_here(tables: &Rc<Tables>, change: &Change) -> Result<(), Refusal> {
     tables.ensure_writes_taken()?;
     let (handle, mut gate) = (tables.handle().clone(), Gate::default());
@@ -160,7 +161,7 @@ async fn change_here(tables: &Rc<Tables>, change: &Change) -> Result<(), Refusal
 async fn follow_everywhere(tables: &Rc<Tables>) -> Result<(), Refusal> {
     let follow = |tables: Rc<Tables>| async move {
         tables.follow_spaces();
-        // Where there are few objects they are found at once.
+        // A small number of objects is indexed immediately.
         tables.index_some();
     };
     let followed = tables.handle().run_on_all(None, follow).await;
@@ -177,7 +178,7 @@ fn catalog_of(spaces: &BTreeMap<String, String>) -> Catalog {
     catalog
 }
 
-/// Has the map changed; returns when this node does as it says.
+/// Changes the map, and returns once this node has applied the change.
 async fn change_in_cluster(core: &Rc<Core>, change: &Change) -> Result<(), Refusal> {
     let down = |why: &str| (Code::ClusterDown, why.to_owned());
     let tables = &core.tables;
@@ -226,7 +227,7 @@ fn is_known(tables: &Tables, sets: &[Set]) -> bool {
         .all(|set| catalog.record(&set.name) == set.record.as_deref())
 }
 
-/// Has all cores go on with the spaces that the map has; one core does it for all.
+/// Applies the map's spaces to all cores. Runs on one core.
 pub(crate) async fn follow_spaces(tables: &Rc<Tables>, map: &Map) {
     let handle = tables.handle();
     if handle.spaces.load().in_map == *map.spaces() {
@@ -237,7 +238,7 @@ pub(crate) async fn follow_spaces(tables: &Rc<Tables>, map: &Map) {
     let _ = follow_everywhere(tables).await;
 }
 
-/// Removes the objects of a space: all that there are when it begins, also those that its index does not have yet.
+/// Removes all objects of a space that exist at the start, including those that its index does not contain yet.
 async fn remove_objects(asker: &Asker, name: &str) -> Result<(), Refusal> {
     let catalog = asker.core.shared.tables.spaces.load_full();
     let declared = catalog.space(name).ok_or_else(change::unknown_name)?;

@@ -1,6 +1,7 @@
-//! What is told of a query without searching: FT.EXPLAIN, and FT.CONFIG, by which search helpers ask for limits.
+//! Commands on queries that do not search: FT.EXPLAIN, and FT.CONFIG, from which client libraries read limits.
 //!
-//! FT.EXPLAIN has those cores that a search would ask plan it: what is told of regions and indexes is how it would be at this moment.
+//! For FT.EXPLAIN, the cores that would execute the search plan it, so the output reflects the current regions and
+//! indexes.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use super::search::Searched;
 use crate::spaces::Declared;
 use crate::tables::Refusal;
 
-/// The query is this argument.
+/// Index of the query argument.
 const QUERY: usize = 2;
 
 pub(super) async fn explain(asker: &mut Asker, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
@@ -28,7 +29,7 @@ pub(super) async fn explain(asker: &mut Asker, command: Command<'_>) -> Result<V
         let declared = &asker.declared(command.arg(1))?;
         let mut arguments: Vec<&[u8]> = command.args().skip(QUERY).collect();
         let regions = asker.take_asked(&mut arguments);
-        // Helpers send the options of a search along, or those of an aggregation.
+        // Client libraries also send the options of a search or an aggregation.
         match Searched::parse(asker, declared, &arguments, QUERY) {
             Ok(search) => explained(asker, command, regions, declared, search).await,
             Err(refused) => match Aggregated::parse(asker, declared, &arguments, QUERY) {
@@ -40,7 +41,7 @@ pub(super) async fn explain(asker: &mut Asker, command: Command<'_>) -> Result<V
     .await
 }
 
-/// The query as a tree, an empty line, whom a search asks, and then a line for each core.
+/// Returns the query as a tree, an empty line, the chosen route, and a line for each core.
 async fn explained<Q: Question>(
     asker: &Asker,
     command: Command<'_>,
@@ -67,7 +68,7 @@ async fn explained<Q: Question>(
     }))
 }
 
-/// Names that RediSearch has, and what they are here.
+/// Options of RediSearch and their values here.
 const OPTIONS: [(&str, &str); 10] = [
     ("CURSOR_MAX_IDLE", "300000"),
     ("CURSOR_READ_SIZE", "1000"),

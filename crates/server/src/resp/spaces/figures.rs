@@ -1,4 +1,4 @@
-//! What there is of a space, as FT.INFO tells it and cuts follow it: of one core, of a node, of all.
+//! Statistics of a space for FT.INFO and for choosing cuts: of one core, of a node, or of all nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,43 +14,43 @@ use crate::spaces::Declared;
 use crate::spaces::copies::Copies;
 use crate::tables::Refusal;
 
-/// What one core has of a space, or all together.
+/// The statistics of one core, or a sum.
 #[derive(Debug)]
 pub(super) struct Figures {
     pub(super) objects: u64,
     pub(super) memory_bytes: u64,
     pub(super) looked_at: u64,
-    /// Objects that are to be looked at, in all: for what was declared, and for indexes that are being built.
+    /// Total number of objects to index: for declared spaces, and for indexes that are being built.
     pub(super) of: u64,
     pub(super) is_walking: bool,
-    /// Copies in regions of subspaces, and answers that were made of them.
+    /// Number of copies in regions of subspaces, and of searches answered from them.
     pub(super) copies: u64,
     pub(super) region_answers: u64,
-    /// How many objects lie in each region of each subspace. `None`: that is not known of all yet.
+    /// Number of objects in each region of each subspace. `None` if it is not known for all objects yet.
     pub(super) filled: Option<Vec<Vec<u64>>>,
-    /// By which cuts: nodes may have yet to hear of new ones.
+    /// Identifies the cuts, because other nodes may not have the newest ones yet.
     pub(super) cuts: u64,
     pub(super) failures: Failures,
-    /// What holders have of each subspace.
+    /// The holders' copies of each subspace.
     pub(super) here: Vec<Here>,
-    /// By their places, where they are asked for.
+    /// The copies of each subspace in detail, by its position, if requested.
     pub(super) subspaces: Vec<Held>,
 }
 
-/// What holders have of one subspace, in all.
+/// The holders' copies of one subspace, in total.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Here {
     pub(super) copies: u64,
-    /// Regions that have all their objects.
+    /// Number of complete regions.
     pub(super) whole: u64,
 }
 
-/// What holders have of one subspace, as a picture shows it.
+/// The holders' copies of one subspace, in the detail of a region picture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Copies in each region that has any.
+    /// Number of copies in each non-empty region.
     pub(super) copies: BTreeMap<u16, u64>,
-    /// Slots of keys whose objects are here, of how many.
+    /// Number of key slots whose objects have arrived, and the total number of slots.
     pub(super) filled: (u64, u64),
 }
 
@@ -71,7 +71,7 @@ impl Held {
     }
 }
 
-/// A number of the cuts of a space.
+/// Returns a number that identifies the cuts of a space.
 fn cuts_of(declared: &Declared) -> u64 {
     let regions = declared.regions.as_ref();
     let ids = (0..regions.map_or(0, |it| it.count())).filter_map(|it| Some(regions?.id(it)));
@@ -79,7 +79,7 @@ fn cuts_of(declared: &Declared) -> u64 {
 }
 
 impl Figures {
-    /// Of nobody yet.
+    /// Returns empty statistics.
     fn none(declared: &Declared) -> Figures {
         let regions = declared.regions.as_ref();
         let subspaces = (0..regions.map_or(0, |regions| regions.count())).filter_map(|number| {
@@ -102,12 +102,12 @@ impl Figures {
         }
     }
 
-    /// How many objects lie in each region of each subspace, if that is known.
+    /// Returns the number of objects in each region of each subspace, if it is known.
     pub fn filled(&self) -> Option<&[Vec<u64>]> {
         self.filled.as_deref()
     }
 
-    /// Whether all regions of a subspace have all their objects.
+    /// Returns whether all regions of a subspace are complete.
     pub fn is_whole(&self, at: usize, regions: &Regions) -> bool {
         let whole = self.here.get(at).map_or(0, |here| here.whole);
         let count = regions.subspace(at).map_or(0, |it| it.regions());
@@ -125,7 +125,7 @@ impl Figures {
         let filled = self.filled.take().zip(other.filled);
         self.filled = filled.filter(|_| self.cuts == other.cuts).map(sums);
         self.failures.count += other.failures.count;
-        // Who has yet to hear of other subspaces speaks of others.
+        // A node with an older definition reports other subspaces.
         if self.cuts == other.cuts {
             let count = self.here.len().max(other.here.len());
             self.here.resize_with(count, Here::default);
@@ -263,7 +263,7 @@ impl Figures {
     }
 }
 
-/// Adds numbers of the same subspaces.
+/// Adds the numbers of the same regions.
 fn sums((mut own, others): (Vec<Vec<u64>>, Vec<Vec<u64>>)) -> Vec<Vec<u64>> {
     let pairs = own.iter_mut().flatten().zip(others.into_iter().flatten());
     pairs.for_each(|(own, other)| *own += other);
@@ -294,7 +294,8 @@ fn here(copies: &Copies, regions: &Regions) -> Vec<Here> {
     all
 }
 
-/// What all have of a space, and what holders have of its regions if that is asked for; `command` is FT.INFO of it.
+/// Returns the statistics of a space over all participants, and the details of its regions if requested. `command` is
+/// FT.INFO of the space.
 pub(super) async fn figures(
     asker: &Asker,
     command: Command<'_>,

@@ -1,6 +1,6 @@
 //! FT.INFO, FT._LIST and FT.ALIASLIST.
 //!
-//! FT.INFO keeps the order of RediSearch's, since a client reads it by position; what larder adds comes last.
+//! The fields have the order of RediSearch, because clients read them by position. Fields that larder adds come last.
 
 use std::sync::Arc;
 
@@ -59,14 +59,14 @@ pub(super) async fn info(asker: &mut Asker, command: Command<'_>) -> Result<Vec<
     .await
 }
 
-/// What is to be told of regions.
+/// The data for FT.INFO ... REGIONS.
 struct Picture {
-    /// By which some of them would be asked.
+    /// The query whose regions are shown.
     query: Option<Predicate>,
     regions: Arc<Regions>,
 }
 
-/// Whether regions are asked for, and with which query.
+/// Returns whether regions are requested, and for which query.
 fn pictured(
     command: Command<'_>,
     declared: &Declared,
@@ -112,7 +112,7 @@ pub(super) fn aliases(state: &mut State, command: Command<'_>) -> Result<(), Ref
     Ok(())
 }
 
-/// Doubles that RediSearch has between its counts, and which mean nothing here.
+/// Floating-point fields between RediSearch's counts that have no meaning here.
 const NOT_KEPT: [&str; 8] = [
     "offset_vectors_sz_mb",
     "doc_table_size_mb",
@@ -292,7 +292,7 @@ fn describe(
     }
 }
 
-/// How evenly regions are filled. Before that is known of all objects each has 0.
+/// Describes how evenly regions are filled. Regions have 0 objects until the number is known for all objects.
 fn describe_balance(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figures) {
     let subspaces = &declared.definition.layout.subspaces;
     encoder.array(subspaces.len());
@@ -316,7 +316,7 @@ fn describe_balance(encoder: &mut Encoder<'_>, declared: &Declared, all: &Figure
     }
 }
 
-/// What the space is to have, and how much of that is here.
+/// Describes the subspaces that the space will have, and the progress of filling them.
 fn describe_filling(
     encoder: &mut Encoder<'_>,
     declared: &Declared,
@@ -340,8 +340,8 @@ fn describe_filling(
     }
 }
 
-/// Of each subspace its attributes, into how many cells each is cut, how full the regions are in their order, which of them a query asks, and how
-/// much of the copies is here.
+/// Describes each subspace: its attributes, the number of cells of each, the number of objects in each region, the
+/// regions that a query would contact, and the copies that have arrived.
 fn describe_regions(
     encoder: &mut Encoder<'_>,
     definition: &Definition,

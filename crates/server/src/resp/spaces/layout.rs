@@ -1,4 +1,4 @@
-//! FT.ALTER .. SUBSPACES: a space gets other subspaces, while searches go on.
+//! FT.ALTER .. SUBSPACES: changes the subspaces of a space without interrupting searches.
 //!
 //! ```text
 //!  SUBSPACES 2 city price ─► a sample of all objects ─► the record: `city` serves, `price` is being filled ─► holders ask for its objects
@@ -6,9 +6,10 @@
 //!  SUBSPACES CANCEL ─► the record: `city` serves
 //! ```
 //!
-//! 1. What is under way is in the record alone, so whoever dies meanwhile, it goes on.
-//! 2. Each step is one change of the record, made only if the space is as it was when the step was decided.
-//! 3. Searches ask only what serves, and a holder answers only for what it has whole, also one that has yet to hear of a step: so no step makes an answer wrong.
+//! 1. The state of a change is only in the space's record, so the change continues after any crash.
+//! 2. Each step is one change of the record, and is applied only if the space is unchanged since the step was decided.
+//! 3. Searches use only the subspaces that serve, and a holder answers only for complete regions, even if it has not
+//!    received a step yet. No step therefore makes an answer incorrect.
 
 use std::sync::Arc;
 
@@ -26,21 +27,21 @@ use super::reach::{Asker, again};
 use crate::spaces::{Before, Change, Declared, change};
 use crate::tables::Refusal;
 
-/// The argument of FT.ALTER at which SUBSPACES stands.
+/// Index of the SUBSPACES argument of FT.ALTER.
 const SUBSPACES: usize = 2;
-/// How often a step is decided anew because the space has changed under it.
+/// Maximum number of attempts at a step that conflicts with concurrent changes.
 const TRIES_MAX: usize = 8;
 
-/// Whether this is FT.ALTER .. SUBSPACES.
+/// Returns whether the command is FT.ALTER .. SUBSPACES.
 pub(super) fn is_asked(command: Command<'_>) -> bool {
     let word = command.request.get(SUBSPACES);
     command.id() == Id::FtAlter && word.is_some_and(|it| it.eq_ignore_ascii_case(b"SUBSPACES"))
 }
 
-/// Begins, ends or cancels a change of subspaces.
+/// Begins, completes or cancels a change of subspaces.
 ///
 /// # Errors
-/// It cannot be made, or not yet.
+/// The change is not possible, or not yet.
 pub(super) async fn alter(asker: &Asker, command: Command<'_>) -> Result<(), Refusal> {
     let arguments: Vec<&[u8]> = command.args().skip(SUBSPACES).collect();
     let mut tries = 0;
@@ -73,10 +74,10 @@ pub(super) async fn alter(asker: &Asker, command: Command<'_>) -> Result<(), Ref
     }
 }
 
-/// What the record of the space is to say.
+/// The new contents of the space's record.
 type Decided = (Definition, Option<Regions>);
 
-/// `None`: it has begun already.
+/// Begins a change. Returns `None` if the same change has already begun.
 async fn begin(
     asker: &Asker,
     declared: &Arc<Declared>,
@@ -118,7 +119,8 @@ async fn begin(
     Ok(Some((altered, Some(regions))))
 }
 
-/// Cuts what comes by what objects have, if there are enough of them; what serves stays as it is.
+/// Cuts the new subspaces from a sample of the objects, if there are enough of them. The subspaces that serve are
+/// unchanged.
 async fn cut(
     asker: &Asker,
     declared: &Arc<Declared>,
@@ -199,19 +201,19 @@ async fn figures_of(asker: &Asker, declared: &Arc<Declared>) -> Result<Figures, 
     figures(asker, command.command(), declared, false).await
 }
 
-/// Whether there is one place alone, where nobody needs copies.
+/// Returns whether there is only one place, which needs no copies.
 pub(super) fn is_alone(asker: &Asker) -> bool {
     let shard = asker.core.tables.shard();
     shard.is_none_or(|shard| shard.owners().count() <= 1)
 }
 
-/// How much there is of the subspaces that are being filled.
+/// The progress of filling new subspaces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Those that are there, and how many there will be.
+    /// Number of copies that exist, and the final number.
     pub copies: u64,
     pub copies_in_all: u64,
-    /// Regions that have all their objects, of how many.
+    /// Number of complete regions, and the total number.
     pub regions: u64,
     pub regions_in_all: u64,
 }

@@ -1,18 +1,24 @@
-//! FT.*: spaces are declared, altered and dropped, and objects are searched by their attributes.
+//! FT.\*: declares, alters and drops spaces, and searches objects by their attributes.
 //!
 //! ```text
 //!  FT.SEARCH ─► parsed ─► every core of this node: `run`, in steps ─► partial answers ─► merged ─► the reply
 //!                └─ in a cluster: every node is asked for its part ───────┘
 //! ```
 //!
-//! `define` declares; `search`, `aggregate` and `values` (FT.TAGVALS) find; `change` changes what a query finds. A search or an aggregation is a
-//! `question`; `aside` does what takes long once parts have come; `parts` has it answered by all who take part and puts their parts together, `run` is what one core does for it, and `regions` what those
-//! do who hold regions of a subspace; `reply` is what a client gets, and `at_once` does without all this where one core has everything. `info` tells of spaces, `explain` of queries, and `profile` of what a search took. `reach` says who takes part,
-//! and asks other nodes; `layout` gives a space other subspaces, `cuts` has them cut anew, and `record` tells what is done with a space.
+//! - `define` declares spaces. `layout` changes their subspaces, and `cuts` chooses and updates the cuts.
+//! - `search`, `aggregate` and `values` (FT.TAGVALS) find objects. `change` changes the objects that match a query.
+//! - A search or an aggregation is a `question`. `parts` gathers and merges the answers of all participants; `reach`
+//!   determines the participants and contacts other nodes. `run` is the work of one core, and `regions` that of the
+//!   holders of regions.
+//! - `aside` performs long work after the parts have arrived. `reply` writes the reply.
+//! - `at_once` bypasses all this on a server with one core.
+//! - `info` describes spaces, `explain` queries, and `profile` the work of a search. `record` records the workload of a
+//!   space.
 //!
-//! 1. The parts of an answer are of one assignment of slots to nodes, and each slot is answered by its owner, under its lease. If owners change
-//!    meanwhile, all parts are asked for again; see docs/decisions/0019-searches-over-nodes.md.
-//! 2. The parts are of one definition of the space: each says of which.
+//! 1. The parts of an answer are based on one assignment of slots to nodes, and each slot is answered by its owner,
+//!    under its lease. If the ownership changes meanwhile, all parts are requested again; see
+//!    docs/decisions/0019-searches-over-nodes.md.
+//! 2. The parts are based on one definition of the space. Each part contains the version of its definition.
 
 mod aggregate;
 pub(super) mod aside;
@@ -47,12 +53,12 @@ use super::core::Core;
 use super::state::State;
 use crate::tables::Refusal;
 
-/// Whether a command is one of these.
+/// Returns whether a command belongs to this module.
 pub(in crate::resp) fn is_of_spaces(command: Command<'_>) -> bool {
     command.spec.group == Group::Spaces
 }
 
-/// Whether a command only reads, and may take long: it is given up when its client has gone.
+/// Returns whether a command only reads and may take long. It is aborted if its client disconnects.
 pub(in crate::resp) fn is_long_read(command: Command<'_>) -> bool {
     matches!(
         command.id(),
@@ -65,7 +71,7 @@ pub(in crate::resp) fn is_long_read(command: Command<'_>) -> bool {
     )
 }
 
-/// Answers a command that all cores, or all nodes, take part in.
+/// Executes a command on all cores or all nodes.
 pub(in crate::resp) async fn answer(
     asker: &mut Asker,
     command: Command<'_>,
@@ -84,7 +90,8 @@ pub(in crate::resp) async fn answer(
     }
 }
 
-/// Answers a command on the core of the connection; `None`: others take part, or it takes several turns. `whole`: in a transaction.
+/// Executes a command on the core of the connection. `None` if it needs other cores or nodes, or several turns.
+/// `whole`: in a transaction.
 pub(in crate::resp) fn answer_here(
     state: &mut State,
     command: Command<'_>,
@@ -99,13 +106,13 @@ pub(in crate::resp) fn answer_here(
     })
 }
 
-/// Whether FLUSHALL has to drop spaces first.
+/// Returns whether FLUSHALL must drop spaces first.
 pub(in crate::resp) fn flush_drops_any(core: &Core) -> bool {
     let shared = &core.shared;
     shared.config.spaces.flush_drops_spaces && shared.tables.spaces.load().spaces().next().is_some()
 }
 
-/// Dropping a space takes several turns, which EXEC has not.
+/// Returns the error for a flush in a transaction: dropping spaces takes several turns, and EXEC has only one.
 pub(in crate::resp) fn no_flush_in_multi(command: Command<'_>) -> Refusal {
     let message = format!(
         "{} would drop spaces (spaces.flush_drops_spaces), which is not possible in a transaction",
@@ -121,7 +128,7 @@ fn text(bytes: &[u8]) -> Result<&str, Refusal> {
     })
 }
 
-/// What was refused of a command's arguments, which begin at argument `first`.
+/// Converts an error in a command's arguments, which start at argument `first`.
 fn refusal(refused: larder_space::error::Refusal, first: usize) -> Refusal {
     (Code::BadRequest, refused.behind(first).to_string())
 }

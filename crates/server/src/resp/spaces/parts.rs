@@ -1,4 +1,4 @@
-//! The parts of an answer: who is asked for one, and what each finds.
+//! Gathers the parts of an answer: determines the participants, and merges their results.
 //!
 //! ```text
 //!  a question ─► whole ─► regions: the holders of a few regions, if they have them ──────────┐
@@ -21,31 +21,31 @@ use super::run::{Order, run};
 use crate::spaces::Declared;
 use crate::tables::Refusal;
 
-/// How much is wanted of those who take part.
+/// The data that participants return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// What they find.
+    /// The objects found.
     Found,
-    /// And what they did for it.
+    /// The objects found, and a profile of the work.
     Profiled,
-    /// How they would go about it, and nothing else.
+    /// Only the plan; the search is not executed.
     Planned,
 }
 
-/// What one core, or one node, found, and did for it.
+/// The result of one core or one node, with its profile.
 pub(super) struct Part<F> {
     pub told: Vec<Told>,
     pub found: F,
 }
 
-/// An answer.
+/// A complete answer.
 pub(super) struct Whole<F> {
     pub part: Part<F>,
-    /// Of nobody, if that is not asked for.
+    /// Empty unless requested.
     pub contacted: Contacted,
-    /// What is left for the reply.
+    /// The remaining time for the reply.
     pub patience: Patience,
-    /// While this is kept, the search goes on.
+    /// Keeps the search alive until it is dropped.
     _waiting: Waiting,
 }
 
@@ -57,7 +57,7 @@ impl Asker {
         depth: Depth,
     ) -> Order {
         let limit = timeout_ms.unwrap_or(self.core.shared.config.spaces.search_timeout_ms);
-        // 0 is no limit.
+        // 0 means no limit.
         let until = Instant::now().checked_add(Duration::from_millis(limit));
         Order {
             declared: declared.clone(),
@@ -72,7 +72,7 @@ impl Asker {
         }
     }
 
-    /// The name of a core in what is told.
+    /// Returns the name of a core in profiles.
     pub(super) fn core_name(&self, core: usize) -> String {
         match self.reach {
             Reach::Alone => format!("core {core}"),
@@ -81,10 +81,10 @@ impl Asker {
     }
 }
 
-/// What all find that take part. `command` is what other nodes are sent.
+/// Returns the merged results of all participants. `command` is sent to other nodes.
 ///
 /// # Errors
-/// Not all answer, or one refuses; or all objects would be looked at, and that is refused here.
+/// A participant does not reply or rejects the question, or it needs a full scan and those are rejected.
 pub(super) async fn whole<Q: Question>(
     asker: &Asker,
     command: Command<'_>,
@@ -104,7 +104,7 @@ pub(super) async fn whole<Q: Question>(
             ..Contacted::owners(asker)
         },
     };
-    // In a transaction copies in regions may not have its own writes yet.
+    // Copies in regions may not reflect the transaction's own writes yet.
     if asker.ticket.is_none()
         && let Some(asked) = regions::asked(asker, declared, question.predicate())
     {
@@ -146,10 +146,10 @@ pub(super) async fn whole<Q: Question>(
     })
 }
 
-/// This node's part, for the node that asks: of the regions that it asks for, or of all that is owned here.
+/// Returns this node's part for another node: from the requested regions, or from all objects owned here.
 ///
 /// # Errors
-/// The regions are not all here; or the search is refused.
+/// Some of the regions are not here, or the search is rejected.
 pub(super) async fn part<Q: Question>(
     asker: &Asker,
     asked: Option<Asked>,
@@ -178,7 +178,7 @@ pub(super) async fn part<Q: Question>(
     Ok(asker.part(declared, &part))
 }
 
-/// What the cores of this node find among the objects that they own.
+/// Returns the results of this node's cores for the objects that they own.
 async fn of_cores<Q: Question>(
     asker: &Asker,
     order: &Order,
@@ -196,7 +196,7 @@ async fn of_cores<Q: Question>(
     Ok(parts.map(|part| part.named(asker)).collect())
 }
 
-/// What a core found, and what it did for it, of its number and since when.
+/// Returns a core's result and profile. The tuple has the core's number and the start time.
 pub(super) fn finished<Q: Question>(
     question: &Q,
     done: Q::Run,
@@ -215,7 +215,7 @@ pub(super) fn finished<Q: Question>(
     Ok(Part { told, found })
 }
 
-/// One of the ways to merge parts that a question has.
+/// A method of [`Question`] that merges parts.
 type Merging<Q> = fn(&Q, Vec<<Q as Question>::Found>) -> Result<<Q as Question>::Found, Refusal>;
 
 async fn merged<Q: Question>(
@@ -233,10 +233,10 @@ async fn merged<Q: Question>(
     Ok(Part { told, found })
 }
 
-/// The reply to a client.
+/// Returns the reply to a client.
 ///
 /// # Errors
-/// It is longer than a reply may be, or takes longer than it may.
+/// The reply would be too long, or the time limit is exceeded.
 pub(super) async fn replied<Q: Question>(
     asker: &Asker,
     question: &Q,
@@ -255,7 +255,7 @@ pub(super) async fn replied<Q: Question>(
 }
 
 impl<F> Part<F> {
-    /// With the names of the cores as they are told.
+    /// Sets the names of the cores in the profile.
     pub fn named(mut self, asker: &Asker) -> Part<F> {
         for told in &mut self.told {
             told.name = asker.core_name(told.core);
@@ -264,7 +264,7 @@ impl<F> Part<F> {
     }
 }
 
-/// A part as it travels: what was found; before it, if that is asked for, the number of cores (4) and what each did.
+/// Encodes a part for another node: the result, preceded by the number of cores (4) and their profiles, if requested.
 fn encode<Q: Question>(question: &Q, part: &Part<Q::Found>, depth: Depth) -> Vec<u8> {
     let found = question.encode(&part.found);
     if depth == Depth::Found {
@@ -278,7 +278,7 @@ fn encode<Q: Question>(question: &Q, part: &Part<Q::Found>, depth: Depth) -> Vec
 }
 
 /// # Errors
-/// [`encode`] does not write such bytes.
+/// The bytes were not written by [`encode`].
 pub(super) fn decode<Q: Question>(
     question: &Q,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! FT.PROFILE: a search or an aggregation, whom it asked, and what each core did for it.
+//! FT.PROFILE: executes a search or an aggregation, and describes its route and the work of each core.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,11 +19,11 @@ use super::search::Searched;
 use crate::spaces::Declared;
 use crate::tables::Refusal;
 
-/// What one core did.
+/// The profile of one core.
 pub(super) struct Told {
-    /// Its number on its node.
+    /// The core's number on its node.
     pub core: usize,
-    /// Of which node, and which of its cores.
+    /// The names of the node and the core.
     pub name: String,
     pub plan: String,
     pub candidates: u64,
@@ -33,12 +33,12 @@ pub(super) struct Told {
     pub took_us: u64,
 }
 
-/// Whom a question was put to.
+/// The participants of a search.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contacted {
-    /// The attributes of the subspace whose regions were asked. `None`: all who own objects were.
+    /// The attributes of the subspace whose regions were contacted. `None` if all owners of objects were contacted.
     pub subspace: Option<String>,
-    /// A subspace whose regions were asked for, and were not all there.
+    /// A subspace whose regions were contacted first, but not all of them were complete.
     pub not_ready: Option<String>,
     pub regions: u64,
     pub regions_in_all: u64,
@@ -46,12 +46,12 @@ pub(super) struct Contacted {
     pub nodes_in_all: u64,
     pub cores: u64,
     pub cores_in_all: u64,
-    /// All ways that there were, the cheapest first; empty without subspaces.
+    /// All candidate routes, the cheapest first; empty without subspaces.
     pub considered: String,
 }
 
 impl Contacted {
-    /// All who own objects.
+    /// Returns all owners of objects.
     pub fn owners(asker: &Asker) -> Contacted {
         let tables = &asker.core.tables;
         let nodes = match asker.reach {
@@ -71,7 +71,7 @@ impl Contacted {
         }
     }
 
-    /// These regions of a subspace, instead of all.
+    /// Returns these regions of a subspace, with the totals of `self`.
     pub fn regions(&self, declared: &Declared, asked: &ByRegions) -> Contacted {
         let subspace = asked.subspaces.subspace(asked.subspace);
         Contacted {
@@ -84,7 +84,7 @@ impl Contacted {
         }
     }
 
-    /// In one line; in another one, what there was to choose from.
+    /// Describes the participants in one line, and the candidate routes, if any, in a second one.
     pub fn describe_choice(&self) -> String {
         match self.considered.is_empty() {
             true => self.describe(),
@@ -92,7 +92,7 @@ impl Contacted {
         }
     }
 
-    /// In one line.
+    /// Describes the participants in one line.
     pub fn describe(&self) -> String {
         let cores = format!(
             "{} of {} cores, {} of {} nodes",
@@ -160,7 +160,7 @@ impl Told {
     }
 }
 
-/// What is profiled, and where the query is among the arguments.
+/// Returns whether a search is profiled (else an aggregation), and the index of the query.
 fn asked(command: Command<'_>) -> Result<(bool, usize), Refusal> {
     let refused = |message: &str| Err((Code::BadRequest, message.to_owned()));
     let is_search = match command.arg(2).to_ascii_uppercase().as_slice() {

@@ -1,5 +1,5 @@
-//! What is asked of a space: a search or an aggregation. Each core that takes part begins it on its own objects, or on the copies that it holds, and
-//! their parts are put together.
+//! The question to a space: a search or an aggregation. Each participating core executes it on its own objects, or on
+//! the copies that it holds, and the results are merged.
 
 use larder_protocol::resp::Proto;
 use larder_space::index::{AggregateRun, Objects, Profile, SearchRun, SpaceIndex};
@@ -10,9 +10,9 @@ use super::aside::Patience;
 use crate::clients::Limits;
 use crate::tables::Refusal;
 
-/// What goes on in steps.
+/// A computation that runs in steps.
 pub(super) trait Steps: Send + 'static {
-    /// Whether it is done.
+    /// Performs one step. Returns whether the computation is complete.
     fn step(
         &mut self,
         index: &SpaceIndex,
@@ -23,11 +23,11 @@ pub(super) trait Steps: Send + 'static {
 
     fn profile(&self) -> &Profile;
 
-    /// What it keeps in memory, about.
+    /// Returns the approximate memory held.
     fn bytes(&self) -> usize;
 }
 
-/// How a client gets an answer.
+/// The format and limits of a reply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Replying {
     pub proto: Proto,
@@ -37,37 +37,38 @@ pub(super) struct Replying {
 /// A search or an aggregation.
 pub(super) trait Question: Clone + Send + Sync + 'static {
     type Run: Steps;
-    /// What one core found, or several together.
+    /// The result of one core, or the merged result of several.
     type Found: Send + 'static;
 
     fn predicate(&self) -> &Predicate;
 
-    /// After which time it is given up.
+    /// Returns the time limit in milliseconds, if the request specifies one.
     fn timeout_ms(&self) -> Option<u64>;
 
-    /// Whether it also waits for objects that were there before the space was declared, or altered.
+    /// Returns whether to wait for objects that existed before the space was declared or altered.
     fn is_of_all(&self) -> bool {
         false
     }
 
     /// # Errors
-    /// It looks at all objects of the space; what would help.
+    /// The question needs a full scan of the space. The message suggests an alternative.
     fn ensure_no_full_scan(&self, definition: &Definition) -> Result<(), Refusal>;
 
     fn begin(&self, index: &SpaceIndex) -> Self::Run;
 
-    /// Why a run ended early.
+    /// Returns the error for which a run ended early, if any.
     fn refusal(&self, run: &Self::Run) -> Option<Refusal>;
 
     /// # Errors
-    /// What was found is more than may be kept; or an expression could not be evaluated.
+    /// The result exceeds the memory limit, or an expression could not be evaluated.
     fn finish(&self, run: Self::Run) -> Result<Self::Found, Refusal>;
 
     /// # Errors
     /// As [`Question::finish`].
     fn merge(&self, parts: Vec<Self::Found>) -> Result<Self::Found, Refusal>;
 
-    /// As [`Question::merge`], of what was found among copies in regions: an object may be in two parts, if a write has moved it meanwhile.
+    /// As [`Question::merge`], for results from copies in regions. An object may be in two parts if a concurrent write
+    /// has moved it.
     ///
     /// # Errors
     /// As [`Question::finish`].
@@ -76,16 +77,16 @@ pub(super) trait Question: Clone + Send + Sync + 'static {
     fn encode(&self, found: &Self::Found) -> Vec<u8>;
 
     /// # Errors
-    /// [`Question::encode`] does not write such bytes.
+    /// The bytes were not written by [`Question::encode`].
     fn decode(&self, bytes: &[u8]) -> Result<Self::Found, Refusal>;
 
-    /// What `found` takes in memory, about: working on it takes as long as that is large.
+    /// Returns the approximate memory of `found`, to which the cost of processing it is proportional.
     fn bytes(&self, found: &Self::Found) -> usize;
 
-    /// The reply to a client.
+    /// Returns the reply to a client.
     ///
     /// # Errors
-    /// It is longer than a reply may be, or takes longer than it may.
+    /// The reply would be too long, or the time limit is exceeded.
     fn reply(
         &self,
         replying: Replying,

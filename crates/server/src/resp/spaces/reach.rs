@@ -1,4 +1,4 @@
-//! Who takes part in a command on spaces: the cores of this node, or the nodes of the cluster.
+//! The participants of a command on spaces: the cores of this node, or the nodes of the cluster.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -20,34 +20,34 @@ use crate::clients::Client;
 use crate::spaces::{Declared, change};
 use crate::tables::{Refusal, Tables, stopping};
 
-/// How often a command is begun anew because its space was altered under it.
+/// Maximum number of attempts at a command whose space is altered concurrently.
 const TRIES_MAX: usize = 4;
-/// How long nodes are asked anew for their parts while owners change.
+/// Maximum time to retry on all nodes while owners change.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Who takes part.
+/// The participants of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::resp) enum Reach {
-    /// All cores of this node, which stands alone.
+    /// All cores of this node, outside a cluster.
     Alone,
     /// All nodes.
     Nodes,
-    /// All cores of this node, for another one, by the map of this epoch: the answer is a part of the whole.
+    /// All cores of this node, on behalf of another one, by the map of this epoch. The reply is a part of an answer.
     Part { epoch: u64 },
 }
 
-/// Who has sent a command, and how it is executed.
+/// The origin of a command and the way to execute it.
 pub(in crate::resp) struct Asker {
     pub core: Rc<Core>,
     pub client: Arc<Client>,
     pub proto: Proto,
     pub reach: Reach,
-    /// Of the pause in which it is executed: it is a command of a transaction.
+    /// The ticket of the pause in which the command is executed, if it belongs to a transaction.
     pub ticket: Option<u64>,
 }
 
 impl Asker {
-    /// The space of this name or alias.
+    /// Returns the space with this name or alias.
     pub fn declared(&self, name: &[u8]) -> Result<Arc<Declared>, Refusal> {
         let name = super::text(name)?;
         let catalog = self.core.shared.tables.spaces.load();
@@ -55,7 +55,7 @@ impl Asker {
         declared.ok_or_else(|| change::unknown(name))
     }
 
-    /// Numbers of the node and the core that own a slot. A node has the number of its first place.
+    /// Returns the numbers of the node and the core that own a slot. A node's number is that of its first place.
     pub fn owner_of(&self, slot: u16) -> SlotOwner {
         let shard = self.core.tables.shard();
         let place = shard.map_or(0, |shard| shard.owner_of_slot(slot));
@@ -81,10 +81,10 @@ impl Asker {
         }
     }
 
-    /// Has every core of this node run a task; what each answers, in their order.
+    /// Runs a task on every core of this node. Returns the results in the order of the cores.
     ///
     /// # Errors
-    /// The first core's that has one.
+    /// The error of the first core that failed.
     pub async fn on_cores<T, F>(
         &self,
         task: impl FnOnce(Rc<Tables>) -> F + Clone + Send + 'static,
@@ -93,16 +93,16 @@ impl Asker {
         T: Send + 'static,
         F: Future<Output = Result<T, Refusal>> + 'static,
     {
-        // What was written here before is to be seen.
+        // This core's earlier writes must be visible.
         self.core.tables.commit();
         let all = self.core.shared.tables.run_on_all(self.ticket, task).await;
         all.map_err(stopping)?.into_iter().collect()
     }
 
-    /// The parts of all nodes, of one definition of the space.
+    /// Returns the parts of all nodes, based on one definition of the space.
     ///
     /// # Errors
-    /// A node does not answer, or refuses.
+    /// A node does not reply or rejects the command.
     pub async fn parts_of_nodes(
         &self,
         command: Command<'_>,
@@ -115,7 +115,8 @@ impl Asker {
             .collect()
     }
 
-    /// Which regions another node asks this one for, at the end of a command's arguments. `None`: it asks all cores, or a client asks.
+    /// Removes the requested regions from the end of a command's arguments. `None` if the sender requests all objects
+    /// of this node, or is a client.
     pub fn take_asked(&self, arguments: &mut Vec<&[u8]>) -> Option<Asked> {
         match self.reach {
             Reach::Part { .. } => Asked::take(arguments),
@@ -123,7 +124,7 @@ impl Asker {
         }
     }
 
-    /// This node's part, for the node that asks.
+    /// Encodes this node's part for another node.
     pub fn part(&self, declared: &Declared, part: &[u8]) -> Vec<u8> {
         let mut bytes = declared.version.to_le_bytes().to_vec();
         put_bytes(&mut bytes, part);
@@ -131,7 +132,7 @@ impl Asker {
     }
 }
 
-/// Does something as often as it takes: owners may change under it, and the space may be altered.
+/// Retries an attempt while owners change or the space is altered.
 pub(super) async fn again<T>(
     core: &Rc<Core>,
     reach: Reach,
@@ -143,7 +144,7 @@ pub(super) async fn again<T>(
         let done = attempt().await;
         tries += 1;
         match (&done, reach) {
-            // Who asks for the part begins anew.
+            // For a part, the requesting node retries.
             (Err((Code::TryAgain, _)), Reach::Alone) if tries < TRIES_MAX => {}
             (Err((Code::TryAgain, _)), Reach::Nodes) if begun.elapsed() < PATIENCE => {
                 wait_for_change(core, epoch).await;
@@ -153,7 +154,7 @@ pub(super) async fn again<T>(
     }
 }
 
-/// What a node has answered.
+/// Decodes the part in a node's reply, and checks the version of its definition.
 pub(super) fn opened(reply: &[u8], declared: &Declared) -> Result<Vec<u8>, Refusal> {
     let bytes = match Token::first(reply) {
         Some((Token::Bulk(bytes), _)) => bytes,
@@ -168,7 +169,7 @@ pub(super) fn opened(reply: &[u8], declared: &Declared) -> Result<Vec<u8>, Refus
     Ok(reader.bytes().map_err(|_| damaged())?.to_vec())
 }
 
-/// The space was altered meanwhile.
+/// Returns the error for a space that was altered concurrently.
 pub(super) fn altered() -> Refusal {
     let message = "the space was altered meanwhile; send it again";
     (Code::TryAgain, message.to_owned())
@@ -180,7 +181,7 @@ pub(super) fn damaged() -> Refusal {
     (Code::Io, message.to_owned())
 }
 
-/// An error reply of another node, as it was there.
+/// Decodes the error reply of another node.
 pub(super) fn refusal_of(text: &[u8]) -> Refusal {
     let text = String::from_utf8_lossy(text);
     let (word, message) = text.split_once(' ').unwrap_or(("", &text));

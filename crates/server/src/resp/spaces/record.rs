@@ -1,11 +1,11 @@
-//! SPACE.RECORD: what is done with a space, as a workload that `larder space plan` computes with.
+//! SPACE.RECORD: records the workload of a space, for `larder space plan`.
 //!
 //! ```text
 //!  START ─► every core walks its objects: their values ─► put together, of each node ─► every core records
 //!  GET ─► every core's recorder ─► put together, then of all nodes ─► TOML
 //! ```
 //!
-//! Cores begin with the values of all objects of their node, so that each can say what share of them a range has.
+//! Cores start with the values of all objects of their node, so that each can compute the selectivity of a range.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use crate::spaces::Declared;
 use crate::spaces::recording::{Recording, ValueWalk, Values};
 use crate::tables::Refusal;
 
-/// Objects that are looked at in one step.
+/// Number of objects read per step.
 const STEP_OBJECTS: usize = 256;
-/// A recording ends by itself after this, and no later than that.
+/// Default and maximum duration of a recording in seconds. It then ends automatically.
 const SECONDS_DEFAULT: i64 = 3600;
 const SECONDS_MAX: i64 = 7 * 86_400;
 
 impl Asker {
-    /// A client has searched: it is recorded, if anybody wants to know.
+    /// Records a client's search, if the space is being recorded.
     pub(super) fn note_query(
         &self,
         declared: &Declared,
@@ -52,13 +52,13 @@ enum Action {
     Get,
 }
 
-/// What one node has seen, or several.
+/// The recording of one node, or of several.
 #[derive(Default)]
 struct Seen {
-    /// `None`: nothing is recorded.
+    /// `None` if nothing is recorded.
     recorder: Option<Recorder>,
     objects: u64,
-    /// Of how many the bytes are.
+    /// Number of objects whose size is included in `bytes`.
     measured: u64,
     bytes: u64,
 }
@@ -125,7 +125,7 @@ fn action(command: Command<'_>) -> Result<Action, Refusal> {
     Ok(action)
 }
 
-/// Looks at the values of all objects of this node, and has its cores record from then on.
+/// Reads the values of all objects of this node, and then starts recording on its cores.
 async fn start(asker: &Asker, declared: &Arc<Declared>, seconds: u64) -> Result<(), Refusal> {
     let (own, epoch) = (declared.clone(), asker.epoch());
     let walked = asker.on_cores(move |tables| async move {
@@ -173,7 +173,7 @@ async fn stop(asker: &Asker, declared: &Arc<Declared>) -> Result<(), Refusal> {
     stopped.await.map(drop)
 }
 
-/// What each core of this node has seen.
+/// Returns the recording of each core of this node.
 async fn collect(asker: &Asker, declared: &Arc<Declared>) -> Result<Vec<Seen>, Refusal> {
     let own = declared.clone();
     let of_core = asker.on_cores(move |tables| async move {
@@ -208,7 +208,7 @@ impl Seen {
         }
     }
 
-    /// The workload, as TOML.
+    /// Returns the workload as TOML.
     fn told(&self, declared: &Declared) -> Result<String, Refusal> {
         let Some(recorder) = &self.recorder else {
             let name = &declared.definition.name;

@@ -1,17 +1,18 @@
-//! Searches and aggregations that ask the holders of regions of one subspace, instead of all who own objects.
+//! Searches and aggregations that contact the holders of one subspace's regions, instead of all owners of objects.
 //!
 //! ```text
 //!  a question ─► route: the cheapest places ─► each place: `held`, in steps ─► partial answers ─► merged
 //!                └─ no subspace serves, or a holder is not ready: all owners, as without subspaces
 //! ```
 //!
-//! A holder answers for regions of which it has all copies, and is surely told of every change; see docs/decisions/0018-regions.md. Other nodes are sent
-//! the command with two more arguments, the mark and what is asked of each of their cores:
+//! A holder answers for regions of which it has all copies, and only while it is certain to receive every change; see
+//! docs/decisions/0018-regions.md. The command that is sent to other nodes has two more arguments: the mark, and the
+//! request to each of their cores:
 //!
 //! | field | size | meaning |
 //! |---|---|---|
-//! | id | 8 | of the subspace as it is declared and cut: `Regions::id` |
-//! | cores | count (4), then of each | its number (2) and its regions: count (4), first and last (2 each) of each run |
+//! | id | 8 | of the subspace as declared and cut: `Regions::id` |
+//! | cores | count (4), then for each | its number (2) and its regions: count (4), first and last (2 each) of each run |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -39,24 +40,25 @@ use super::run::{Order, STEP_EFFORT};
 use crate::spaces::Declared;
 use crate::tables::{Refusal, Tables, answers, stopping};
 
-/// What the regions that a node is asked for stand behind.
+/// Precedes the requested regions in the arguments.
 const MARK: &[u8] = b"\0REGIONS";
 
 type Runs = Vec<RangeInclusive<u16>>;
 
-/// Processor time that it takes to ask another node, both nodes' together, and another core of a node; in microseconds. They only decide between ways to ask, for
-/// which their proportion is enough: what they are on servers of one's own, `larder space calibrate` says.
+/// Processor time of contacting another node, on both nodes together, and another core of a node, in microseconds. The
+/// values only decide between routes, for which their ratio suffices. `larder space calibrate` measures the values of a
+/// given server.
 const NODE_US: f64 = 25.0;
 const CORE_US: f64 = 5.0;
-/// To look at all, wherever it is.
+/// Processor time of a search at any place, in microseconds.
 const PLACE_US: f64 = 2.0;
 
-/// What is asked of one node.
+/// The request to one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::resp) struct Asked {
-    /// Of the subspace.
+    /// The id of the subspace.
     id: u64,
-    /// By core, its regions.
+    /// The requested regions by core.
     cores: Vec<(u16, Runs)>,
 }
 
@@ -91,7 +93,7 @@ impl Asked {
         Ok(Asked { id, cores })
     }
 
-    /// Takes what another node asks of this one from the end of a command's arguments. `None`: it asks all cores.
+    /// Removes the request from the end of a command's arguments. `None` if all cores are requested.
     pub fn take(arguments: &mut Vec<&[u8]>) -> Option<Asked> {
         let [.., mark, asked] = arguments[..] else {
             return None;
@@ -102,19 +104,19 @@ impl Asked {
     }
 }
 
-/// Whom a question is put to, by node (`None`: this one): one of its places, and what is asked of it.
+/// The participants, by node (`None`: this one): one of the node's places, and the request to the node.
 pub(super) struct ByRegions {
     pub by_node: BTreeMap<Option<NodeId>, (u16, Asked)>,
-    /// All of the space, and which one these are of.
+    /// All subspaces of the space, and the index of the one that is used.
     pub subspaces: Arc<Regions>,
     pub subspace: usize,
     pub regions: u64,
-    /// Of the subspace.
+    /// Number of regions of the subspace.
     pub regions_in_all: u64,
     pub cores: u64,
 }
 
-/// Whom to ask in this cluster or server. `None`: all who own objects.
+/// Chooses the regions to contact for a search. `None` if contacting all owners of objects is cheaper or necessary.
 pub(super) fn asked(
     asker: &Asker,
     declared: &Declared,
@@ -159,11 +161,11 @@ pub(super) fn asked(
     })
 }
 
-/// Who may be asked, as the core knows it that asks.
+/// The possible participants, as the requesting core knows them.
 struct Known<'a> {
     asker: &'a Asker,
     shard: Rc<Shard>,
-    /// How many own objects.
+    /// Number of places that own objects.
     owners: usize,
     declared: &'a Declared,
     predicate: &'a Predicate,
@@ -208,7 +210,7 @@ impl Places<u16> for Known<'_> {
         nodes.len() as f64 * NODE_US + cores as f64 * CORE_US + f64::from(all) * PLACE_US
     }
 
-    /// As if what this core owns were like what all own.
+    /// Extrapolates from this core: assumes that all owners have similar objects.
     fn estimate(&self) -> Estimate {
         let spaces = self.asker.core.tables.spaces().read();
         let space = spaces.spaces.get(&self.declared.definition.name);
@@ -219,7 +221,8 @@ impl Places<u16> for Known<'_> {
     }
 }
 
-/// All ways to go about a search, with what they are taken to cost, the cheapest first: `town 31 us, all owners 182 us`. Empty where there are no subspaces.
+/// Returns all candidate routes with their estimated costs, the cheapest first: `town 31 us, all owners 182 us`. Empty
+/// without subspaces.
 pub(super) fn considered(asker: &Asker, declared: &Declared, predicate: &Predicate) -> String {
     let mut text = String::new();
     let regions = asker.core.tables.spaces().regions(declared);
@@ -241,7 +244,7 @@ pub(super) fn considered(asker: &Asker, declared: &Declared, predicate: &Predica
     text
 }
 
-/// Such as `city,stars`.
+/// Returns the attributes of a subspace, such as `city,stars`.
 pub(super) fn subspace_name(definition: &Definition, subspace: &Subspace) -> String {
     let dimensions = subspace.dimensions().iter();
     let names = dimensions.map(|it| definition.attribute(AttributeId(it.attribute.0)));
@@ -249,10 +252,11 @@ pub(super) fn subspace_name(definition: &Definition, subspace: &Subspace) -> Str
     names.join(",")
 }
 
-/// The parts of an answer by those who hold the regions that a search contacts. `None`: all who own objects are to be asked.
+/// Returns the parts of the holders of the regions that a search contacts. `None` if all owners of objects must be
+/// contacted instead.
 ///
 /// # Errors
-/// What is refused of the search itself.
+/// The search itself is rejected.
 pub(super) async fn parts<Q: Question>(
     asker: &Asker,
     command: Command<'_>,
@@ -289,17 +293,17 @@ pub(super) async fn parts<Q: Question>(
     Ok(Some(parts))
 }
 
-/// What cores of this node find in regions that they hold. `None`: not all of them is here.
+/// Returns the results of this node's cores from regions that they hold. `None` if some regions are incomplete.
 ///
 /// # Errors
-/// What is refused of the search itself.
+/// The search itself is rejected.
 pub(super) async fn of_held<Q: Question>(
     asker: &Asker,
     order: &Order,
     asked: &Asked,
     question: &Q,
 ) -> Result<Option<Vec<Part<Q::Found>>>, Refusal> {
-    // What was written here before is to be seen.
+    // This core's earlier writes must be visible.
     asker.core.tables.commit();
     let mut running = Vec::with_capacity(asked.cores.len());
     for (core, runs) in &asked.cores {
@@ -317,14 +321,15 @@ pub(super) async fn of_held<Q: Question>(
         };
         running.push(asker.core.shared.tables.start_on(core, None, task));
     }
-    // `None` of any of them is that of all.
+    // If any of them is `None`, the result is `None`.
     let parts = answers(running).await.map_err(stopping)?.into_iter();
     let parts: Option<Result<Vec<_>, Refusal>> = parts.map(Result::transpose).collect();
     let named = |parts: Vec<Part<_>>| parts.into_iter().map(|part| part.named(asker)).collect();
     Ok(parts.transpose()?.map(named))
 }
 
-/// Runs a question to the end on the copies that this core holds. `None`: some of them are not here, or went meanwhile.
+/// Executes a question on the copies that this core holds. `None` if some copies are missing or were removed during the
+/// execution.
 async fn held<Q: Question>(
     tables: Rc<Tables>,
     order: Order,
@@ -358,7 +363,7 @@ async fn held<Q: Question>(
         };
         let (run, generation, done) = step;
         if done {
-            // What was found may not be on all replicas yet.
+            // The objects found may not have been replicated yet.
             tables.wait_until_committed().await?;
             let mut all = tables.spaces().write();
             let is_fresh = tables.is_subscribed() && all.copies.generation() == generation;
@@ -375,7 +380,7 @@ async fn held<Q: Question>(
     }
 }
 
-/// How a node says that it does not have all of the regions that it is asked for.
+/// Returns the error for requested regions that are not complete on this node.
 pub(super) fn not_held() -> Refusal {
     let message = "not all copies of these regions are here";
     (Code::TryAgain, message.to_owned())

@@ -1,4 +1,5 @@
-//! The reply to FT.SEARCH: in version 2 of the protocol an array of the total, and of each row its key and what is asked for; in version 3 a map.
+//! The reply of FT.SEARCH. In RESP2, it is an array of the total and, for each row, its key and contents; in RESP3, a
+//! map.
 
 use larder_protocol::resp::{Encoder, Proto};
 use larder_space::base::ordered::Scalar;
@@ -9,15 +10,15 @@ pub(super) struct Reply<'a> {
     encoder: Encoder<'a>,
     search: &'a Search,
     has_content: bool,
-    /// What a row has beside its key, and in version 3 its values.
+    /// Number of elements of a row besides its key and, in RESP3, its values.
     extras: usize,
 }
 
-/// Writes how many names and values follow.
+/// Writes the number of names and values that follow.
 pub(super) type Head<'h> = &'h dyn Fn(&mut Vec<u8>, usize);
 
 impl<'a> Reply<'a> {
-    /// So many rows follow, and then the end.
+    /// Starts a reply. The caller then appends `rows` rows and calls `end`.
     pub fn begin(
         out: &'a mut Vec<u8>,
         proto: Proto,
@@ -52,10 +53,10 @@ impl<'a> Reply<'a> {
         reply
     }
 
-    /// `content` appends names and values as bulk strings, and their head before them.
+    /// Appends a row. `content` appends names and values as bulk strings, after their head.
     ///
     /// # Errors
-    /// What `content` fails with.
+    /// The error of `content`.
     pub fn row<E>(
         &mut self,
         key: &[u8],

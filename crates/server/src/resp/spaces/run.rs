@@ -1,4 +1,4 @@
-//! What one core does for a search: in steps, so that its other connections have their turns.
+//! The work of one core for a search, in steps, so that the core also serves its other connections.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use super::reach::altered;
 use crate::spaces::{Behind, Declared};
 use crate::tables::{Refusal, Tables};
 
-/// Of one step.
+/// Maximum effort of one step.
 pub(super) const STEP_EFFORT: usize = effort(256);
-/// How long the map that the asker has is waited for.
+/// Maximum time to wait for a cluster map as new as the sender's.
 const MAP_MAX: Duration = Duration::from_secs(2);
 
-/// Of which space, and by when.
+/// The space of a search, and its conditions of execution.
 #[derive(Clone)]
 pub(super) struct Order {
     pub declared: Arc<Declared>,
-    /// Of the map by which it was asked.
+    /// The epoch of the map by which the search was sent.
     pub epoch: u64,
     pub patience: Patience,
     pub depth: Depth,
-    /// Of the pause in which it is executed, if it is one of a transaction.
+    /// The ticket of the pause in which the search is executed, if it belongs to a transaction.
     pub ticket: Option<u64>,
-    /// Also objects that were there before the space was declared, or altered, are to be found: they are waited for.
+    /// Whether to wait for objects that existed before the space was declared or altered, so that they are found.
     pub is_of_all: bool,
 }
 
 impl Order {
-    /// The space whose walk is waited for.
+    /// Returns the space whose walk must be complete first.
     fn walked(&self) -> Option<&Declared> {
         self.is_of_all.then_some(&*self.declared)
     }
 }
 
-/// The objects of a core, as its engine keeps them.
+/// The objects of a core, as stored in its engine.
 struct Rows<'a>(&'a Engine);
 
 impl Objects for Rows<'_> {
@@ -57,7 +57,7 @@ impl Objects for Rows<'_> {
     }
 }
 
-/// Hands out the objects under some keys, with the keys' numbers and in their order; `None` where there is none.
+/// Passes the objects of the keys to `read`, with the index of each key, in order. Absent objects are passed as `None`.
 pub(super) fn read_objects<'k>(
     engine: &Engine,
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
@@ -77,7 +77,7 @@ pub(super) fn read_objects<'k>(
     engine.base_values(&rows, read);
 }
 
-/// A run that is dropped where that blocks nobody.
+/// A run that is dropped without blocking the core.
 pub(super) struct Running<R: Steps>(pub Option<R>);
 
 impl<R: Steps> Drop for Running<R> {
@@ -88,10 +88,11 @@ impl<R: Steps> Drop for Running<R> {
     }
 }
 
-/// Runs to the end what `begin` begins, on the objects that this core owns.
+/// Executes the run that `begin` creates, on the objects that this core owns.
 ///
 /// # Errors
-/// Owners have changed since it was asked, or change meanwhile; the space was altered; it takes longer than it may.
+/// The ownership has changed since the search was sent, or changes meanwhile; the space was altered; or the time limit
+/// is exceeded.
 pub(super) async fn run<R: Steps>(
     tables: Rc<Tables>,
     order: Order,
@@ -133,12 +134,13 @@ pub(super) async fn run<R: Steps>(
     running.0.take().ok_or_else(altered)
 }
 
-/// Before something is looked for on a core, which is asked by the map of an epoch: what it owns is here, and its indexes have it.
+/// Prepares a search on this core, sent by the map of an epoch: waits until the data that the core owns is here and
+/// indexed.
 ///
 /// # Errors
-/// It is not so.
+/// The core does not own it.
 pub(super) async fn begin(tables: &Tables, epoch: u64, ticket: Option<u64>) -> Result<(), Refusal> {
-    // If it takes too long, that is told below.
+    // A timeout is reported below, by `ensure_owner_since`.
     let _ = timeout(MAP_MAX, tables.wait_for_epoch(epoch)).await;
     tables.ensure_owner_since(epoch)?;
     tables.wait_while_paused(ticket).await;
@@ -146,17 +148,17 @@ pub(super) async fn begin(tables: &Tables, epoch: u64, ticket: Option<u64>) -> R
     Ok(())
 }
 
-/// After it: what was found is committed, and nothing of it has moved meanwhile.
+/// Completes a search: waits until the objects found are committed, and checks that none has moved.
 ///
 /// # Errors
-/// It is not so.
+/// The commit failed, or objects have moved.
 pub(super) async fn end(tables: &Tables, epoch: u64) -> Result<(), Refusal> {
-    // What was found may not be on all replicas yet.
+    // The objects found may not have been replicated yet.
     tables.wait_until_committed().await?;
     tables.ensure_owner_since(epoch)
 }
 
-/// Looks at what a search must not miss, and at all objects of the space that is walked to its end.
+/// Indexes the objects that a search must not miss, and completes the walk of `walked`.
 async fn catch_up(tables: &Tables, walked: Option<&Declared>, ticket: Option<u64>) {
     let is_walking = |declared: &Declared| {
         let all = tables.spaces().read();

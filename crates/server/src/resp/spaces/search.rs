@@ -18,10 +18,10 @@ use super::reply::Reply;
 use crate::spaces::Declared;
 use crate::tables::Refusal;
 
-/// The query is this argument.
+/// Index of the query argument.
 pub(super) const QUERY: usize = 2;
 
-/// A search, and how many bytes its rows may have.
+/// A search, and the maximum size of its rows.
 #[derive(Clone)]
 pub(super) struct Searched {
     search: Arc<Search>,
@@ -29,10 +29,10 @@ pub(super) struct Searched {
 }
 
 impl Searched {
-    /// Of arguments that begin with the query, which is argument `first` of its command.
+    /// Parses the arguments from the query on, which is argument `first` of its command.
     ///
     /// # Errors
-    /// They are no search of this space.
+    /// They are not a valid search of this space.
     pub fn parse(
         asker: &Asker,
         declared: &Declared,
@@ -149,7 +149,7 @@ fn reply(
 ) -> Result<Vec<u8>, Refusal> {
     let total = found.total;
     let rows = found.finish(search.offset);
-    // Heads of keys and pairs take less than ranks do, or little more.
+    // The headers of keys and values take about as much as the ranks do.
     let mut out = Vec::with_capacity(rows.bytes() + 16 * rows.len() + 32);
     let mut reply = Reply::begin(&mut out, proto, search, total, rows.len());
     for (at, row) in rows.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! FT.TAGVALS: all values that a tag has.
+//! FT.TAGVALS: returns all values of a tag.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use super::run::Order;
 use super::text;
 use crate::tables::{Refusal, Tables};
 
-/// Values that are taken from an index at once.
+/// Number of values read from an index per step.
 const CHUNK: usize = 1024;
 
 pub(super) async fn tag_values(
@@ -35,7 +35,7 @@ pub(super) async fn tag_values(
         let bytes_max = asker.core.clients.limits.answer();
         let order = asker.order(&declared, None, Depth::Found);
         let patience = order.patience.clone();
-        // Dropped with the client that waits.
+        // Dropped when the client disconnects.
         let _waiting = patience.waiting();
         let found = match asker.reach {
             Reach::Nodes => Found::Encoded(asker.parts_of_nodes(command, &declared).await?),
@@ -72,7 +72,7 @@ pub(super) async fn tag_values(
     .await
 }
 
-/// The values that the index of one core has, in their order.
+/// Returns the values in the index of one core, sorted.
 async fn of_core(
     tables: Rc<Tables>,
     order: Order,
@@ -108,7 +108,7 @@ async fn of_core(
     Ok(values)
 }
 
-/// What they take in memory, about.
+/// Returns the approximate memory of the values.
 fn bytes_of(values: &[Vec<u8>]) -> usize {
     values.iter().map(|value| value.len() + 32).sum()
 }
@@ -127,7 +127,7 @@ impl Found {
         }
     }
 
-    /// All values, each once.
+    /// Returns all values without duplicates.
     fn merged(self, patience: &Patience) -> Result<BTreeSet<Vec<u8>>, Refusal> {
         let parts = match self {
             Found::Values(parts) => parts,
