@@ -1,4 +1,4 @@
-//! The command line, as a user types it.
+//! Tests of the command line.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
@@ -159,7 +159,7 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
     check(&["validate", "/nosuch"], "/nosuch is no trace");
 }
 
-/// A job that gates on a run, on a rating or on a comparison goes by the status alone.
+/// Scripts that check a run, a rating or a comparison rely on the exit status alone.
 #[test]
 fn the_status_says_whether_all_was_kept() {
     let status = |arguments: &[&str]| {
@@ -249,7 +249,7 @@ fn two_reports_are_compared_with_what_noise_could_do() {
     );
 }
 
-/// Starts a long run and waits until it has told of a second.
+/// Starts a long run and waits until it has printed a line for a second.
 fn start(
     store: &str,
     more: impl FnOnce(&mut Command),
@@ -311,7 +311,7 @@ fn interrupted_by(signal: Signal) {
 fn a_run_that_is_ended_at_once_or_fails_leaves_no_scratch_trace() {
     let folder = tempfile::tempdir().unwrap();
     let left = || std::fs::read_dir(folder.path()).unwrap().count();
-    // A call that takes an hour: a first signal waits for it, a second one does not.
+    // With a call that takes an hour, the first signal waits for it and the second does not.
     let (mut child, err) = start("faulty:memory", |run| {
         run.env("TMPDIR", folder.path());
         run.args(["--set", "stall=0.01", "--set", "stall-for=1h"]);
@@ -321,7 +321,7 @@ fn a_run_that_is_ended_at_once_or_fails_leaves_no_scratch_trace() {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let mut lines = err.lines();
     assert!(lines.any(|line| line.unwrap().contains("once more to give up")));
-    // Two at once count as one; sooner or later one is another.
+    // Two signals close together count as one, so send signals until one counts as the second.
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
@@ -331,7 +331,7 @@ fn a_run_that_is_ended_at_once_or_fails_leaves_no_scratch_trace() {
     };
     assert_eq!(status.code(), Some(130));
     assert_eq!(left(), 0);
-    // A disk that is full.
+    // A full disk.
     let script = "trap '' XFSZ; ulimit -f 4096; exec \"$@\"";
     let mut run = Command::new("sh");
     run.args([
@@ -356,7 +356,7 @@ fn a_run_that_is_ended_at_once_or_fails_leaves_no_scratch_trace() {
 #[test]
 fn two_signals_at_once_are_one_wish_and_a_reader_who_leaves_ends_nothing() {
     let (child, err) = start("memory", |_| {});
-    // Lines of the seconds to come find nobody.
+    // The lines of the following seconds have no reader.
     drop(err);
     for _ in 0..2 {
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
@@ -391,7 +391,7 @@ fn a_load_that_is_interrupted_ends() {
 fn a_full_disk_ends_the_run_loudly() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
-    // Files of at most 2 MB: what a full disk does, to this process alone.
+    // Files of at most 2 MB: the effect of a full disk, for this process only.
     let script = "trap '' XFSZ; ulimit -f 4096; exec \"$@\"";
     let mut run = Command::new("sh");
     run.args([

@@ -1,6 +1,6 @@
-//! What every data store must do, whatever it is: a test of a store starts its server and calls [`conforms`].
+//! The conformance test of data stores: a test of a store starts its server and calls [`conforms`].
 //!
-//! What is read is compared with [`Model`], which knows whole relations. A store fails at the first answer that differs.
+//! Reads are compared with [`Model`], which keeps complete relations. The first answer that differs fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
@@ -15,13 +15,13 @@ use larder_bg::stores::contract::{Client, Post, Store};
 use larder_bg::stores::{self, Options};
 use tokio::task::LocalSet;
 
-/// Opens a store that is known by this name.
+/// Opens the store with this name.
 pub fn open(name: &str, options: &Options) -> Box<dyn Store> {
     let known = stores::find(name).expect("a known store");
     (known.open)(options).expect("the store opens")
 }
 
-/// Runs to its end what a worker would.
+/// Runs a future as a worker would, to its end.
 pub fn run<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -34,7 +34,7 @@ pub fn run<T>(work: impl Future<Output = T>) -> T {
     })
 }
 
-/// Checks all that [`Store`] and [`Client`] promise.
+/// Checks the contract of [`Store`] and [`Client`].
 pub fn conforms(store: &dyn Store) {
     let with_images = small(Some(5000));
     run(async {
@@ -44,7 +44,7 @@ pub fn conforms(store: &dyn Store) {
         posts_reach_friends(store, &with_images).await;
         dropped_calls_disturb_no_others(store, &with_images).await;
         many_at_once_get_their_own(store, &with_images).await;
-        // Without images other bytes come, nothing else.
+        // Without images, only the bytes differ.
         every_write_is_read(store, &small(None)).await;
     });
 }
@@ -62,7 +62,7 @@ fn small(image_size: Option<usize>) -> Arc<Population> {
     })
 }
 
-/// A store with the population in it, and nothing else.
+/// Empties a store and loads the population into it.
 async fn fresh(store: &dyn Store, population: &Arc<Population>) -> Rc<dyn Client> {
     store.create(population).await.expect("created");
     let client = store.connect(population.clone()).await.expect("connected");
@@ -83,7 +83,7 @@ async fn created_again_is_as_created_once(store: &dyn Store, population: &Arc<Po
     client.post_to_feed(1, post).await.expect("posted");
     drop(client);
 
-    // In two parts, by two clients, one of them twice.
+    // Loaded in two parts by two clients; a few members are loaded twice.
     store.create(population).await.expect("created again");
     let first = store.connect(population.clone()).await.expect("connected");
     let second = store.connect(population.clone()).await.expect("connected");
@@ -103,7 +103,7 @@ async fn notes_are_kept_until_it_is_created_anew(store: &dyn Store, population: 
         store.put_note("load", text).await.expect("put");
         assert_eq!(store.note("load").await, Ok(Some(text.to_owned())));
     }
-    // Of those who come at once, one.
+    // Of several concurrent notes, exactly one is kept.
     let names: Vec<String> = (0..8).map(|name| format!("run {name}")).collect();
     let put = names
         .iter()
@@ -141,20 +141,20 @@ async fn every_write_is_read(store: &dyn Store, population: &Arc<Population>) {
     model.invitations.get_mut(&15).unwrap().remove(&0);
     model.expect_of(client, &[0, 7, 15]).await;
 
-    // Once more what was undone.
+    // Repeats what was undone.
     client.invite_friend(0, 15).await.expect("invited");
     client.accept_friend_request(15, 0).await.expect("accepted");
     model.befriend(0, 15);
     model.expect_of(client, &[0, 7, 15]).await;
 
-    // A friend from the beginning, and one of later.
+    // One initial friend and one new friend.
     client.thaw_friendship(0, 1).await.expect("thawed");
     client.thaw_friendship(7, 15).await.expect("thawed");
     model.estrange(0, 1);
     model.estrange(7, 15);
     model.expect_of(client, &[0, 1, 7, 15]).await;
 
-    // All friends and invitations, so that nothing is left to count.
+    // Removes all friends and invitations, so that the counts are zero.
     for other in model.friends[&20].clone() {
         client.thaw_friendship(other, 20).await.expect("thawed");
         model.estrange(other, 20);
@@ -231,7 +231,8 @@ async fn posts_reach_friends(store: &dyn Store, population: &Arc<Population>) {
     assert_eq!(feed(1, 5).await, [fifth, second]);
 }
 
-/// Calls are dropped at any moment: before they are sent, while they are under way. Every other call has its own answer.
+/// Drops calls at various moments: before they are sent and while they are in flight. Every other call still gets its
+/// own answer.
 async fn dropped_calls_disturb_no_others(store: &dyn Store, population: &Arc<Population>) {
     let client = fresh(store, population).await;
     let model = Model::new(population);
@@ -240,7 +241,7 @@ async fn dropped_calls_disturb_no_others(store: &dyn Store, population: &Arc<Pop
             let mut dropped = pin!(client.list_friends(member, member));
             let mut lost = pin!(client.view_profile(member, member));
             for _ in 0..polls {
-                // A call may end meanwhile; then it is not dropped, which is as good.
+                // A call may complete meanwhile; then it is not dropped, which is also valid.
                 let ended = poll_fn(|cx| {
                     let ended = dropped.as_mut().poll(cx).is_ready();
                     Poll::Ready(ended || lost.as_mut().poll(cx).is_ready())
@@ -256,7 +257,7 @@ async fn dropped_calls_disturb_no_others(store: &dyn Store, population: &Arc<Pop
     model.expect_all(&*client).await;
 }
 
-/// Several clients with many calls each, that write for different members.
+/// Runs several clients with many concurrent calls that write for different members.
 async fn many_at_once_get_their_own(store: &dyn Store, population: &Arc<Population>) {
     const ROUNDS: u64 = 6;
     let client = fresh(store, population).await;
@@ -266,7 +267,8 @@ async fn many_at_once_get_their_own(store: &dyn Store, population: &Arc<Populati
         let client = if member % 2 == 0 { &client } else { &other };
         let client = client.clone();
         let population = population.clone();
-        // Everybody invites the one that is opposite, who has no relation to them, and changes the comments on an own resource.
+        // Each member invites the opposite one, with whom it has no relation, and changes the comments on a resource of
+        // its own.
         let opposite = (member + population.members / 2) % population.members;
         async move {
             let resource = population.resources_of(member).start;
@@ -312,7 +314,7 @@ async fn many_at_once_get_their_own(store: &dyn Store, population: &Arc<Populati
     Model::new(population).expect_all(&*other).await;
 }
 
-/// Who is related to whom, and what is on what.
+/// The relations between members and the comments on resources.
 pub struct Model {
     population: Arc<Population>,
     pub friends: BTreeMap<u32, BTreeSet<u32>>,
@@ -348,7 +350,7 @@ impl Model {
         self.friends.get_mut(&other).unwrap().remove(&one);
     }
 
-    /// Reads everything.
+    /// Reads and compares everything.
     pub async fn expect_all(&self, client: &dyn Client) {
         let all: Vec<u32> = (0..self.population.members).collect();
         self.expect_of(client, &all).await;
@@ -357,7 +359,7 @@ impl Model {
         futures::future::join_all(each).await;
     }
 
-    /// Reads all that is shown of these members, of all at the same time.
+    /// Reads and compares everything about these members, concurrently.
     pub async fn expect_of(&self, client: &dyn Client, members: &[u32]) {
         let population = &self.population;
         let of_member = async |member: u32| {
@@ -399,7 +401,7 @@ impl Model {
     }
 }
 
-/// Keeps what comes twice.
+/// Returns the numbers in ascending order, with duplicates.
 fn sorted<'a, T: Ord + Copy + 'a>(numbers: impl IntoIterator<Item = &'a T>) -> Vec<T> {
     let mut sorted: Vec<T> = numbers.into_iter().copied().collect();
     sorted.sort_unstable();

@@ -1,4 +1,5 @@
-//! Coordinators and clients as processes on loopback: results add up, and a client that dies ends the trial with its name.
+//! Tests of coordinators and clients as processes on the loopback interface: results add up, and a client that dies
+//! ends the trial with its address.
 
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,16 +11,16 @@ use larder_bg::coordinate::Fleet;
 use larder_bg::verdict::measure::{Laboratory, Load, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A `bg client`; ends with the test.
+/// A `bg client` that ends with the test.
 struct Client {
     process: Child,
     address: String,
     told: Lines<BufReader<ChildStderr>>,
-    /// Where its traces are.
+    /// The folder of its traces.
     scratch: tempfile::TempDir,
-    /// What its coordinator may name.
+    /// The folder of the files that its coordinator may open.
     folder: tempfile::TempDir,
-    // Held, so that the client can go on printing.
+    // Kept open so that the client can continue to print.
     _printed: BufReader<ChildStdout>,
 }
 
@@ -28,7 +29,7 @@ impl Client {
         Client::start_with(None, &[])
     }
 
-    /// One that asks for a secret, with further options.
+    /// Starts a client with further options, which may require a secret.
     fn start_with(secret: Option<&str>, options: &[&str]) -> Client {
         let scratch = tempfile::tempdir().unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -113,10 +114,10 @@ fn clients_run_together_and_their_results_add_up() {
     assert!(output.status.success(), "{}", text(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(json["actions"]["view-profile"]["latency_ns"]["values"].is_array());
-    // Two processes' processors and, without a trace, no reads.
+    // The processors of two processes and, without a trace, no reads.
     assert!(json["effort"]["processors"].as_u64().unwrap() >= 2);
     assert!(json["reads"].is_null());
-    // All members were meant to be drawn, by one client or the other.
+    // The intended draws of both clients cover all members.
     let drawn = &json["drawn"];
     let meant = drawn["cells"].as_array().unwrap().iter();
     let meant: f64 = meant.map(|cell| cell["meant"].as_f64().unwrap()).sum();
@@ -124,7 +125,8 @@ fn clients_run_together_and_their_results_add_up() {
     assert!(drawn["draws"].as_u64().unwrap() > 0 && drawn["chi_square"].is_number());
 }
 
-/// A mix of writes on which each client runs out of partners if friends and inviters are other clients' members.
+/// Uses a mix of writes in which every client would run out of partners if friends and inviters belonged to other
+/// clients.
 #[test]
 fn one_client_and_eight_deliver_the_same_mix() {
     let clients: Vec<Client> = (0..8).map(|_| Client::start()).collect();
@@ -150,7 +152,7 @@ fn one_client_and_eight_deliver_the_same_mix() {
         serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
     };
     for json in [delivered(&clients[..1]), delivered(&clients)] {
-        // Of 10 % that are drawn.
+        // 10 % are drawn.
         let writes = json["writes_percent"].as_f64().unwrap();
         assert!((8.0..12.0).contains(&writes), "{writes}");
         let drift = json["drift_percent"].as_f64().unwrap();
@@ -211,7 +213,7 @@ fn a_client_that_is_killed_ends_the_trial_and_is_named() {
         !told.contains(&format!("client {}: ", one.address)),
         "{told}"
     );
-    // The one that lives ends its trial too, and serves the next coordinator.
+    // The surviving client ends its trial too, and serves the next coordinator.
     one.wait_for("the coordinator ");
     let words = ["run", "--threads", "1", "--duration", "100ms"];
     let output = coordinator(&[&one], &words).output().unwrap();
@@ -242,13 +244,13 @@ fn a_client_refuses_what_it_cannot_do_and_says_why() {
     let words = ["run", "--threads", "401", "--duration", "100ms"];
     let output = coordinator(&[&one], &words).output().unwrap();
     assert!(text(&output).contains(&format!("client {}: 401 threads", one.address)));
-    // Refused before any client is asked.
+    // Rejected before any client is contacted.
     let words = ["run", "--mix", "no-such-mix"];
     let output = coordinator(&[&one], &words).output().unwrap();
     assert!(!output.status.success() && text(&output).contains("no-such-mix"));
 }
 
-/// What a coordinator asks for, line by line, without its signs of life; ends with the connection.
+/// Returns the orders of a coordinator as lines, without its keep-alive messages, until the connection ends.
 fn orders(stream: &TcpStream) -> impl Iterator<Item = String> + use<> {
     let lines = BufReader::new(stream.try_clone().unwrap()).lines();
     lines
@@ -256,7 +258,7 @@ fn orders(stream: &TcpStream) -> impl Iterator<Item = String> + use<> {
         .filter(|line| line != "\"alive\"")
 }
 
-/// A listener whose one visitor is answered line by line with these, then with silence.
+/// Starts a listener that answers the lines of its only connection with these lines, then stays silent.
 fn scripted(answers: &'static [&'static str]) -> (String, thread::JoinHandle<Option<TcpStream>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -264,7 +266,7 @@ fn scripted(answers: &'static [&'static str]) -> (String, thread::JoinHandle<Opt
         let (mut stream, _) = listener.accept().unwrap();
         let mut lines = orders(&stream);
         for answer in answers {
-            // An empty one hears what is asked next without a word.
+            // For an empty answer, it only reads the next line.
             lines.next()?;
             if !answer.is_empty() {
                 stream.write_all(format!("{answer}\n").as_bytes()).ok()?;
@@ -306,10 +308,10 @@ fn clients_that_are_none_are_told_apart() {
     assert_eq!(failed, "no such store");
     let odd = trial(&[HELLO, PREPARED, PREPARED]);
     assert!(odd.contains("answered with prepared"), "{odd}");
-    // Nobody is done who was not told to go.
+    // A client that did not receive go cannot be done.
     let hasty = trial(&[HELLO, PREPARED, DONE]);
     assert!(hasty.contains("answered with done"), "{hasty}");
-    // One that is ready and then silent was told to go.
+    // A client that is ready received go, and then is silent.
     assert_eq!(
         trial(&[HELLO, PREPARED, r#""ready""#]),
         "no sign of life for 0.2 s"
@@ -318,7 +320,7 @@ fn clients_that_are_none_are_told_apart() {
 
 const DONE: &str = r#"{"done":{"measured":{"seconds":1.0,"actions":{},"sessions":0,"reads":null,"series":[],"effort":null},"failures":[],"injected":[]}}"#;
 
-/// A client of a test's own, which hears one order at a time.
+/// A simulated client that reads one order at a time.
 struct Puppet {
     stream: TcpStream,
     orders: Box<dyn Iterator<Item = String>>,
@@ -331,7 +333,7 @@ impl Puppet {
         Puppet { stream, orders }
     }
 
-    /// Waits for an order and says something.
+    /// Waits for an order and sends an answer.
     fn answer(&mut self, order: &str, answer: &str) {
         let heard = self.orders.next().unwrap();
         assert!(heard.contains(order), "{order}: {heard}");
@@ -345,7 +347,8 @@ impl Puppet {
     }
 }
 
-/// Two clients, the first of which is ready; the other says `then`. What the coordinator came to, and what both heard of it.
+/// Runs a coordinator with two simulated clients: the first is ready, the second sends `then`. Returns the
+/// coordinator's result, and the order that each client received next.
 fn ready_and(then: &str) -> (Result<f64, String>, [Option<String>; 2]) {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let address = |listener: &TcpListener| (listener.local_addr().unwrap().to_string(), 1.0);
@@ -385,7 +388,7 @@ fn no_client_begins_before_all_are_ready() {
     assert_eq!(ran, Ok(1.0));
     let go = || Some(r#""go""#.to_owned());
     assert_eq!(heard, [go(), go()]);
-    // Nobody hears of a start that is not.
+    // If the trial does not start, no client receives go.
     let (ran, heard) = ready_and(r#"{"failed":{"why":"no data store"}}"#);
     assert!(ran.unwrap_err().ends_with(": no data store"));
     assert_eq!(heard, [None, None]);
@@ -394,7 +397,7 @@ fn no_client_begins_before_all_are_ready() {
 #[test]
 fn a_client_that_does_not_get_ready_says_why_and_nobody_begins() {
     let (one, other) = (Client::start(), Client::start());
-    // Nothing listens there.
+    // No server listens on that port.
     let words = ["run", "--threads", "4", "--duration", "60s"];
     let mut command = coordinator_at(&[&one.address, &other.address], &words, "redis");
     let output = command.args(["--at", "127.0.0.1:1"]).output().unwrap();
@@ -409,7 +412,7 @@ fn a_client_that_does_not_get_ready_says_why_and_nobody_begins() {
     );
 }
 
-/// Of an interrupted coordinator: what its clients measured by then, and their trials are over.
+/// The result of an interrupted coordinator is what its clients measured until then, and their trials end.
 #[test]
 fn an_interrupted_coordinator_ends_its_clients_at_once_and_reports_what_there_is() {
     for signal in [Signal::INT, Signal::TERM] {
@@ -426,7 +429,7 @@ fn an_interrupted_coordinator_ends_its_clients_at_once_and_reports_what_there_is
         let mut command = coordinator(&[&one, &other], &words);
         command.args(["--between", "1ms", "--trace", "trace"]);
         let mut running = command.spawn().unwrap();
-        // Lines of its seconds are on the error's side.
+        // The lines of its seconds go to standard error.
         let mut seconds = BufReader::new(running.stderr.take().unwrap()).lines();
         assert!(seconds.any(|line| line.unwrap().contains("4 threads")));
         kill_process(Pid::from_child(&running), signal).unwrap();
@@ -511,7 +514,7 @@ fn the_deck_shows_all_clients_together_and_its_buttons_reach_them() {
     let said = ask(&address, "POST /v1/threads", r#"{"threads":2}"#);
     assert!(said.contains("200 OK"), "{said}");
     assert!(told.any(|line| line.unwrap().contains("2 threads")));
-    // Some seconds on, reads of both were judged.
+    // Some seconds later, reads of both clients have been validated.
     let reads = || {
         let state = ask(&address, "GET /v1/state", "");
         let json = state.split("\r\n\r\n").nth(1).unwrap();
@@ -526,7 +529,7 @@ fn the_deck_shows_all_clients_together_and_its_buttons_reach_them() {
 
 const SHORT: [&str; 5] = ["run", "--threads", "1", "--duration", "50ms"];
 
-/// A port scanner, a stranger who says no hello, one who is slow: none of them keeps the coordinator waiting.
+/// A port scanner, a peer that sends no hello and a slow peer do not delay the coordinator.
 #[test]
 fn silent_visitors_and_strangers_hold_no_place() {
     let one = Client::start();
@@ -534,7 +537,7 @@ fn silent_visitors_and_strangers_hold_no_place() {
     let mut stranger = TcpStream::connect(&one.address).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut said = String::new();
-    // It is told what this is, and sent away.
+    // It receives an explanation, and the connection is closed.
     let _ = stranger.read_to_string(&mut said);
     assert!(said.contains("not a message of protocol"), "{said}");
     let mut hasty = TcpStream::connect(&one.address).unwrap();
@@ -550,7 +553,7 @@ fn silent_visitors_and_strangers_hold_no_place() {
     drop(silent);
 }
 
-/// More than are listened to at the same time.
+/// More connections than the client greets at the same time.
 #[test]
 fn two_hundred_silent_visitors_do_not_keep_a_coordinator_out() {
     let one = Client::start();
@@ -562,7 +565,7 @@ fn two_hundred_silent_visitors_do_not_keep_a_coordinator_out() {
     drop(silent);
 }
 
-/// A coordinator of a test's own that has said hello and was answered.
+/// Connects to a client as a simulated coordinator that has exchanged hello.
 fn greeted(client: &Client) -> TcpStream {
     let mut stream = TcpStream::connect(&client.address).unwrap();
     let hello = serde_json::json!({"hello": {"protocol": 4}});
@@ -575,7 +578,7 @@ fn greeted(client: &Client) -> TcpStream {
 #[test]
 fn a_coordinator_that_goes_silent_is_given_up_and_the_next_is_served() {
     let mut one = Client::start_with(None, &["--patience", "300ms"]);
-    // It holds the connection open, in the middle of its work, and says nothing.
+    // It keeps the connection open during its work, and sends nothing.
     let mut silent = greeted(&one);
     let words = ["run", "--store", "memory", "--members", "400"];
     let order = serde_json::json!({"prepare": {
@@ -641,7 +644,7 @@ fn a_client_with_a_secret_acts_for_those_who_know_it() {
     let mut command = coordinator(&[&one], &SHORT);
     let output = command.env("BG_SECRET", "a long secret").output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    // Where others reach it, it starts with a secret or not at all.
+    // On an address that other machines can reach, a client requires a secret.
     let mut open = Command::new(env!("CARGO_BIN_EXE_bg"));
     let output = open
         .args(["client", "--listen", "0.0.0.0:0"])
@@ -651,7 +654,7 @@ fn a_client_with_a_secret_acts_for_those_who_know_it() {
     assert!(text(&output).contains("set BG_SECRET"), "{}", text(&output));
 }
 
-/// What a coordinator sends as words is refused by the client itself, whoever the coordinator is.
+/// The client itself rejects invalid command lines, whatever the coordinator checks.
 #[test]
 fn a_client_opens_no_file_outside_its_folder_and_refuses_what_does_not_fit() {
     let one = Client::start();
@@ -693,13 +696,13 @@ fn a_client_opens_no_file_outside_its_folder_and_refuses_what_does_not_fit() {
         let told = refused(&words);
         assert!(told.contains(why), "{told}");
     }
-    // It lives on, and takes what is in its folder.
+    // It continues, and accepts a file in its folder.
     std::fs::write(one.folder.path().join("edges"), "0 1\n1 2\n2 0\n").unwrap();
     let told = refused(&["--edges", "edges"]);
     assert!(told.contains("prepared"), "{told}");
 }
 
-/// One request of HTTP, and all of its answer.
+/// Sends one HTTP request and returns the whole answer.
 fn ask(address: &str, what: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let request = format!(

@@ -1,4 +1,4 @@
-//! The deck: its API over HTTP, with trials that a test makes up.
+//! Tests of the deck's API over HTTP, with simulated trials.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use larder_bg::ui::deck::{About, Board, Controls, Deck, Limits, Order, Second, W
 use larder_bg::verdict::measure::{Judged, Laboratory, Load, Measured, Trial};
 use serde_json::{Value, json};
 
-/// What was pressed.
+/// The buttons that were pressed.
 #[derive(Default)]
 pub struct Pressed {
     pub threads: AtomicU32,
@@ -48,7 +48,7 @@ pub fn trial(load: Load, seconds: u64) -> Trial {
     Trial::timed(load, Duration::ZERO, Duration::from_secs(seconds))
 }
 
-/// So many profiles viewed in so many microseconds, and one list of friends that was slow.
+/// Returns a measurement of `calls` profile views with this latency in microseconds, and one slow list of friends.
 pub fn measured(seconds: u64, calls: u64, us: u64) -> Measured {
     let mut measured = Measured::new(Duration::from_secs(seconds));
     for _ in 0..calls {
@@ -186,7 +186,7 @@ fn each_second_is_told_with_its_figures_and_those_of_each_action() {
         .as_f64()
         .expect("a number");
     assert!((49.0..51.0).contains(&p99), "{p99}");
-    // Each action by the clause of its own, or of all.
+    // Each action is compared with its own clause, or with that of all actions.
     assert_eq!(rows[0]["agreed"]["met"], true);
     assert_eq!(rows[1]["agreed"]["within_percent"], 0.0);
     assert_eq!(rows[1]["agreed"]["met"], false);
@@ -196,12 +196,12 @@ fn each_second_is_told_with_its_figures_and_those_of_each_action() {
         .iter()
         .map(|clause| clause["state"].as_str())
         .collect();
-    // The last one is the limit of errors that every agreement has.
+    // The last clause is the limit of errors that every agreement has.
     assert_eq!(
         states,
         [Some("met"), Some("missed"), Some("open"), Some("met")]
     );
-    // Whoever has seen some gets the others alone.
+    // A page that already has some points receives only the others.
     let points = &open.state(2)["points"];
     assert_eq!(
         (&points["from"], points["points"].as_array().map(Vec::len)),
@@ -284,7 +284,7 @@ fn threads_are_changed_while_a_closed_loop_runs_and_refused_with_the_reason_othe
 #[test]
 fn a_stop_is_obeyed_by_the_trial_that_runs_or_the_next_ones_first_second() {
     let open = open("run", None);
-    // Before anything runs: whoever begins a trial forgets what was pressed before it.
+    // A stop before any trial. The start of a trial resets the controls, so the flag is cleared here.
     assert_eq!(open.post("/v1/stop", &json!({})).0, 200);
     open.pressed.stop.store(false, Ordering::SeqCst);
     open.board.begins(&trial(Load::Threads(1), 10));
@@ -312,7 +312,7 @@ fn a_deck_that_was_stopped_starts_again_with_the_threads_chosen_meanwhile() {
     assert_eq!(open.post("/v1/start", &json!({})).0, 200);
     assert!(resting.join().expect("no panic"), "it shall go on");
     assert_eq!(open.board.threads(), Some(7));
-    // And one that is told to quit does not rest at all.
+    // After quit, `rest` returns immediately.
     open.board.quit();
     assert!(!open.board.rest());
 }
@@ -409,7 +409,7 @@ fn pages_of_other_sites_cannot_press_its_buttons() {
 
 #[test]
 fn a_page_that_watches_learns_of_the_end_and_nobody_waits_without_one() {
-    // Whoever waits for nothing, waits so long that it is noticed.
+    // With this timeout, a needless wait would be noticed.
     let limits = Limits {
         farewell: Duration::from_secs(3600),
         ..Limits::default()
@@ -442,7 +442,7 @@ fn an_address_that_is_taken_is_refused_by_name() {
     assert!(open.deck.invitation().ends_with(&format!("http://{text}/")));
 }
 
-/// Who opens connections and does not finish what it says is cut off, and keeps nobody else from looking.
+/// An incomplete request is closed after the timeout and does not block other connections.
 #[test]
 fn half_sent_headers_and_bodies_are_given_up_and_hold_no_place() {
     let board = Board::new(about("run"), None, Arc::new(Pressed::default()));
@@ -459,7 +459,7 @@ fn half_sent_headers_and_bodies_are_given_up_and_hold_no_place() {
     };
     let said = |mut stream: TcpStream| {
         let mut said = String::new();
-        // A connection that is reset has said what it had to.
+        // A connection that is reset has already delivered its answer.
         let _ = stream.read_to_string(&mut said);
         said
     };
@@ -468,7 +468,7 @@ fn half_sent_headers_and_bodies_are_given_up_and_hold_no_place() {
         "POST /v1/stop HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Connection: close\r\nContent-Length: 2\r\n\r\n{",
     );
-    // Both places are taken until then.
+    // Both connections are in use until then.
     let (head, body) = (said(head), said(body));
     assert!(!head.contains("200 OK"), "{head}");
     assert!(

@@ -1,4 +1,4 @@
-//! The deck's page in a browser: what it shows, what its buttons do, and that it fits.
+//! Tests of the deck's page in a browser: content, buttons and layout.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -32,7 +32,7 @@ fn the_page_shows_each_second_and_its_buttons_are_obeyed() {
         "view-profile\nlist-friends\nall"
     );
     assert!(browser.text("#doing").contains("4 threads"));
-    // One path for each line, with a stroke for each second.
+    // One path for each line, with a segment for each second.
     open.second(2, 4);
     browser.wait_until("document.querySelector('#throughput path[stroke-width]').getAttribute('d').split('L').length === 2");
 
@@ -43,7 +43,7 @@ fn the_page_shows_each_second_and_its_buttons_are_obeyed() {
     browser.click("#set");
     browser.wait_until("document.querySelector('#doing').textContent.includes('12 threads')");
     assert_eq!(open.pressed.threads.load(Ordering::SeqCst), 12);
-    // Phones show all of it without scrolling sideways.
+    // On a phone, the page fits without horizontal scrolling.
     browser.look(360, true);
     browser.wait_until("document.documentElement.scrollWidth <= 360 && document.querySelector('#throughput svg').clientWidth < 360");
 
@@ -52,7 +52,7 @@ fn the_page_shows_each_second_and_its_buttons_are_obeyed() {
         "{PHASE} === 'stopping' && document.querySelector('#stop').disabled"
     ));
     assert!(open.pressed.stop.load(Ordering::SeqCst));
-    // It ends and is gone: that is no connection lost.
+    // The run ends and the server is gone; the page must not report this as a lost connection.
     open.board.ends(&Ok(measured(2, 198, 50)));
     drop(open);
     browser.wait_until(&format!("{PHASE} === 'ended'"));
@@ -103,7 +103,7 @@ fn a_search_is_a_plot_of_points_with_their_verdicts() {
             .text("#trials tr:first-child .why")
             .contains("90% < 400us")
     );
-    // A search chooses its threads: there is nothing to set.
+    // A search chooses its threads, so the control is hidden.
     assert_eq!(
         browser.value("document.querySelector('#threads').hidden"),
         true
@@ -113,13 +113,13 @@ fn a_search_is_a_plot_of_points_with_their_verdicts() {
     assert_eq!(browser.text("#failed"), "the data store is gone");
 }
 
-/// A bg of the test's own, with its deck open; gone with the value.
+/// A bg process with its deck open, killed when dropped.
 struct Bg {
     child: Child,
     url: String,
-    /// Where its traces are, which it leaves when it is killed.
+    /// The folder of its traces, which remain if it is killed.
     _scratch: tempfile::TempDir,
-    /// Kept open: bg tells of each second there.
+    /// Kept open: bg prints a line for each second to it.
     _stderr: BufReader<ChildStderr>,
 }
 
@@ -149,7 +149,7 @@ impl Bg {
         }
     }
 
-    /// What it printed, when it has ended by itself.
+    /// Returns the output after the process has ended.
     fn result(mut self) -> String {
         let mut out = String::new();
         let stdout = self.child.stdout.as_mut().expect("piped");
@@ -172,7 +172,7 @@ fn a_run_is_watched_its_threads_changed_and_stopped_in_the_browser() {
     let Some(mut browser) = Browser::start() else {
         return;
     };
-    // Each thread waits between its actions: throughput follows the number of threads.
+    // Each thread waits between its actions, so throughput is proportional to the number of threads.
     let bg = Bg::start(
         "run --quiet --deck 0 --duration 600s --threads 2 --between 20ms --sla 95%<1s,0%unpredictable",
     );
@@ -184,14 +184,14 @@ fn a_run_is_watched_its_threads_changed_and_stopped_in_the_browser() {
     browser.fill("#count", "20");
     browser.click("#set");
     browser.wait_until(&format!("state.all.second.actions_per_second > 5 * {few}"));
-    // It rose in the plot, too: the last point is above (its y is less than) the first.
+    // The line in the plot rises too: the y coordinate of the last point is smaller than that of the first.
     browser.wait_until(
         "(([first, ...rest]) => Number(rest.pop()) < Number(first) - 50)(document.querySelector('#throughput path[stroke-width]').getAttribute('d').match(/ [0-9.]+/g))",
     );
     assert!(browser.text("#clauses").contains("95% < 1s"));
     browser.click("#stop");
     browser.wait_until(&format!("{PHASE} === 'ended'"));
-    // Judged before it ended: both clauses and the limit of errors, by the whole trial.
+    // Evaluated before the end: both clauses and the limit of errors, over the whole trial.
     assert_eq!(browser.text("#clauses .mark"), "✓\n✓\n✓");
     let out = bg.result();
     assert!(out.contains("met    0% unpredictable"), "{out}");
@@ -204,7 +204,7 @@ fn a_deck_starts_again_after_a_stop_and_one_that_dies_is_a_connection_lost() {
     };
     let mut bg = Bg::start("deck --listen 0 --duration 1s --between 5ms");
     browser.open(&bg.url);
-    // One trial after another, each judged.
+    // One trial after another, each validated.
     browser.wait_until("state.trials.length >= 2 && state.trials[1].unpredictable === 0");
     assert!(browser.text("#readsverdict").contains("none unpredictable"));
     browser.click("#stop");
@@ -240,7 +240,7 @@ fn a_rating_shows_its_search_and_what_it_came_to() {
         "{}",
         browser.text("#rating")
     );
-    // The trial that confirmed it has a ring.
+    // The trial that confirmed the rating has a ring.
     let ring = "[...document.querySelectorAll('#visited g[data-trial]')].filter(g => g.firstChild.getAttribute('visibility') === 'visible').map(g => Number(g.dataset.trial)).join()";
     let confirming = "state.trials.filter(trial => trial.purpose === 'confirm')";
     let is_one = format!("String({confirming}.some(trial => String(trial.number) === {ring}))");

@@ -1,4 +1,4 @@
-//! Members drawn as the distribution says, by one client or by several.
+//! Tests that members are drawn with the right distribution, by one client or by several.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn zipf(exponent: f64) -> Distribution {
     Distribution::Zipf(Skew::Exponent(exponent))
 }
 
-/// What part of all draws goes to each rank.
+/// Returns the probability of each rank.
 fn shares(members: u32, exponent: f64) -> Vec<f64> {
     let weights: Vec<f64> = (1..=members)
         .map(|rank| f64::from(rank).powf(-exponent))
@@ -25,7 +25,8 @@ fn shares(members: u32, exponent: f64) -> Vec<f64> {
     weights.iter().map(|weight| weight / total).collect()
 }
 
-/// Chi-square of what was drawn, as standard deviations from what chance makes of it; cells of less than 10 are put together.
+/// Returns the chi-square statistic of the draws, in standard deviations from its expected value. Cells with an
+/// expected count below 10 are merged.
 fn apart(drawn: &[u64], shares: &[f64]) -> f64 {
     let all: u64 = drawn.iter().sum();
     let (mut chi, mut cells) = (0.0, 0u32);
@@ -89,7 +90,7 @@ fn several_clients_draw_as_one() {
         let mut random = Random::stream(5, 5);
         let mut drawn = vec![0; members as usize];
         for fragment in fragments {
-            // Each does its part of the work.
+            // Each client makes its proportion of the draws.
             let draws = (fragment.mass() * 400_000.0).round() as u64;
             let drawing = Drawing::of_fragment(distribution, members, Arc::new(fragment));
             for _ in 0..draws {
@@ -99,12 +100,12 @@ fn several_clients_draw_as_one() {
             }
         }
         let apart = apart(&drawn, &shares(members, distribution.exponent(members)));
-        // Shares of work that are kept exactly vary less than draws do.
+        // Fixed proportions per client vary less than independent draws.
         assert!(apart < 5.0, "{distribution}: {apart}");
     }
 }
 
-/// So many draws, counted as trials count them.
+/// Draws `draws` members and counts them as trials do.
 fn counted(drawing: &Drawing, draws: u64, random: &mut Random) -> Drawn {
     let cells = Cells::of(drawing);
     let mut drawn = cells.empty();
@@ -114,7 +115,7 @@ fn counted(drawing: &Drawing, draws: u64, random: &mut Random) -> Drawn {
     drawn
 }
 
-/// Of chi-square, in standard deviations from its mean.
+/// Returns the chi-square statistic in standard deviations from its mean.
 fn deviations(drawn: &Drawn) -> f64 {
     let chi = drawn.chi_square();
     let freedom = f64::from(chi.degrees_of_freedom);
@@ -144,7 +145,7 @@ fn the_realised_distribution_is_told_beside_the_one_meant() {
         assert!((popular.realised - exact).abs() < 0.005, "{distribution}");
         assert!(deviations(&drawn).abs() < 5.0, "{distribution}: {drawn:?}");
         assert!(drawn.total_variation() < 0.02, "{distribution}");
-        // Other draws than were meant are found out.
+        // Draws from a different distribution are detected.
         let cells = Cells::of(&drawing);
         let mut other = cells.empty();
         for _ in 0..400_000 {
@@ -185,7 +186,7 @@ fn trials_tell_whom_they_drew_and_that_busy_members_are_passed_over() {
         measured.unwrap()
     };
     let alone = run(1, true);
-    // Every one of these actions draws a member who acts, and most one to look at.
+    // Every one of these actions draws a member that acts, and most also draw a member to view.
     assert!(alone.drawn.draws() >= alone.done(), "{:?}", alone.drawn);
     assert!(deviations(&alone.drawn) < 5.0, "{:?}", alone.drawn);
     assert_eq!(
@@ -223,7 +224,7 @@ fn clients_get_members_by_their_speed_even_where_one_member_is_too_much() {
             fragment.mass()
         );
     }
-    // The first member alone is more than a client's part: the masses tell.
+    // The first member alone exceeds a client's part, as the masses show.
     let steep = split(zipf(1.5), 100, &[1.0; 4]);
     let masses: Vec<f64> = steep.iter().map(|it| it.mass()).collect();
     assert!(
@@ -240,7 +241,7 @@ fn theta_of_bg_is_not_80_20_but_80_20_is() {
     assert!((mass_of_top(1_000, exponent, 0.2) - 0.595).abs() < 5e-4);
     assert!((mass_of_top(1_000_000, exponent, 0.2) - 0.640).abs() < 5e-4);
     assert!((exponent_for(10_000, 0.2, 0.8) - 0.9496).abs() < 5e-5);
-    // One by one, and by the formula for many.
+    // The exact sum, and the approximation for many members.
     let exact: f64 = shares(50_000, 0.9).iter().take(10_000).sum();
     assert!((mass_of_top(50_000, 0.9, 0.2) - exact).abs() < 1e-10);
 }

@@ -1,4 +1,4 @@
-//! What a trial left behind, read when it is over and judged with its trace.
+//! Reads the final state of a data store after a trial, and validates it with the trace.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use larder_validate::set::Sketch;
 
 use crate::conformance::run;
 
-/// Reads everything once, and judges the trace with that.
+/// Reads everything once and validates the trace with these reads.
 pub fn judged(
     store: &dyn Store,
     population: &Arc<Population>,
@@ -27,7 +27,7 @@ pub fn judged(
     (left, report)
 }
 
-/// Every list and count that can be read.
+/// Reads every list and count.
 async fn read_all(store: &dyn Store, population: &Arc<Population>, moment: u64) -> Vec<Record> {
     let client = store.connect(population.clone()).await.expect("connected");
     let mut records = Vec::new();
@@ -68,7 +68,7 @@ async fn read_all(store: &dyn Store, population: &Arc<Population>, moment: u64) 
     records
 }
 
-/// All records of a trace.
+/// Returns all records of a trace.
 pub fn records(trace: &Path) -> Vec<Record> {
     let files = fs::read_dir(trace)
         .expect("the trace")
@@ -82,7 +82,7 @@ pub fn records(trace: &Path) -> Vec<Record> {
 }
 
 fn last_moment(trace: &Path) -> u64 {
-    // Where nobody knows the end, the start counts.
+    // If the end is unknown, use the start.
     let moment = |record: Record| match record.span.end() {
         u64::MAX => record.span.start(),
         end => end,

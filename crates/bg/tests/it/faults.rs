@@ -1,4 +1,4 @@
-//! Faults put into answers, and found by validation: to the last one.
+//! Tests that validation finds every fault injected into answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ const MIX: &str = "view-profile 15\nlist-friends 20\nview-friend-requests 10\nvi
     invite-friend 15\naccept-friend-request 7\nreject-friend-request 6\nthaw-friendship 7\n\
     post-comment 6\ndelete-comment 4";
 
-/// What was injected, and what came of it.
+/// The injected faults and the measurements.
 type Ran = (Vec<(&'static str, u64)>, Measured);
 
-/// Workers to run with: alone a worker knows the order of all calls, several do not.
+/// Numbers of workers to test: a single worker knows the order of all calls, several do not.
 const WORKERS: [usize; 2] = [1, 3];
 
-/// Calls that overlap: a count of them, so that a busy machine has as many faults.
+/// Many threads, so that calls overlap. Bounded by a count, so that a slow machine has as many faults.
 const LOAD: Load = Load::Threads(50);
 const CALLS: u64 = 6000;
 
@@ -54,14 +54,15 @@ fn of(injected: &[(&'static str, u64)], name: &str) -> u64 {
     found.map_or(0, |(_, count)| *count)
 }
 
-/// Unpredictable reads of one class.
+/// Returns the number of unpredictable reads of one class.
 fn of_class(measured: &Measured, class: &str) -> u64 {
     let reads = measured.reads.as_ref().unwrap();
     let found = reads.by_class.iter().find(|(name, _)| name == class);
     found.map_or(0, |(_, count)| *count)
 }
 
-/// Runs with each number of workers, and passes on what came of it: only this was injected, and all of it was found.
+/// Runs with each number of workers and returns the measurements. Checks that only this class was injected and that
+/// every fault was found.
 fn check_found_to_the_last(class: &str, rate: &str) -> [Measured; 2] {
     WORKERS.map(|workers| check_found(class, 20, run(workers, &[(class, rate)])))
 }
@@ -123,7 +124,7 @@ fn every_fractured_list_is_found_and_called_so() {
     // Few members, so that lists change while they are read.
     let mix = "list-friends 20\ninvite-friend 30\naccept-friend-request 30\nthaw-friendship 20";
     for workers in WORKERS {
-        // On a busy machine few calls overlap: as many trials as it takes, each of a new data store.
+        // On a slow machine few calls overlap, so repeat the trial on new data stores until there are enough faults.
         let mut found = 0;
         for _ in 0..50 {
             let setup = setup_mix(workers, mix, 30, &[("fractured", "0.5")]);
@@ -142,7 +143,7 @@ fn every_fractured_list_is_found_and_called_so() {
     }
 }
 
-/// What is at the end is compared with the writes done again one after the other: another way to the same number.
+/// Compares the final state with a sequential replay of the writes, an independent way to the same number.
 #[test]
 fn every_read_and_every_list_that_shows_a_lost_write_is_found() {
     for workers in WORKERS {
@@ -177,7 +178,7 @@ fn every_read_and_every_list_that_shows_a_lost_write_is_found() {
     }
 }
 
-/// The lists as they are if every write that was said to be done was done.
+/// Returns the lists that result from all acknowledged writes.
 fn acknowledged(population: &Population, records: &[Record]) -> BTreeMap<u64, BTreeSet<u64>> {
     let mut lists = BTreeMap::new();
     for member in 0..population.members {
@@ -192,7 +193,7 @@ fn acknowledged(population: &Population, records: &[Record]) -> BTreeMap<u64, BT
     }
     let done = records.iter().filter(|it| it.outcome == Outcome::Done);
     let mut writes: Vec<&Record> = done.collect();
-    // Of one element there is one at a time.
+    // Writes of the same element do not overlap.
     writes.sort_by_key(|write| write.span);
     for write in writes {
         let list: &mut BTreeSet<u64> = lists.entry(write.item).or_default();
@@ -237,7 +238,7 @@ fn calls_that_stall_longer_than_the_timeout_are_of_unknown_outcome() {
     assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
 }
 
-/// What a stalling store does to latencies: the closed loop asks less while it waits, the open loop does not.
+/// With a store that stalls, the closed loop makes fewer calls while it waits; the open loop does not.
 #[test]
 fn an_open_loop_shows_what_a_closed_one_omits() {
     let run = |load| {
@@ -275,7 +276,7 @@ fn an_open_loop_keeps_its_rate_and_counts_what_nobody_was_free_for() {
         };
         Process::new(setup).unwrap().run(&trial).unwrap()
     };
-    // A machine that stood still for a moment does fewer in the second, never more.
+    // If the machine stalls for a moment, the second has fewer calls, never more.
     let even = run(2000.0, 100, &[]);
     assert!((1000..2224).contains(&even.done()), "{}", even.done());
     assert!(even.unbegun < 500, "{}", even.unbegun);

@@ -1,4 +1,4 @@
-//! Friendships that are not the lattice, and loading.
+//! Tests of friendships other than the lattice, and of loading them.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,5 +1,7 @@
-//! larder killed with SIGKILL under load and started again on its data: nothing acknowledged is missing, and what was not
-//! acknowledged happened whole or not at all. Stalled with SIGSTOP: calls without an answer are of unknown outcome, and it goes on.
+//! Tests of larder under load with signals.
+//!
+//! - Killed with SIGKILL and restarted on its data: no acknowledged write is lost, and other writes are atomic.
+//! - Stalled with SIGSTOP: calls without an answer have an unknown outcome, and the server continues after SIGCONT.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,7 +35,7 @@ impl Killable {
     }
 }
 
-/// Few members, half of whose calls write; loaded.
+/// Returns a process for a few members, half of whose calls write. The population is loaded.
 fn loaded(options: &Options, timeout: Duration, tracing: Tracing) -> Process {
     let population = Arc::new(Population {
         members: 200,
@@ -68,10 +70,10 @@ fn failed(measured: &Measured, count: fn(&ActionMeasured) -> u64) -> u64 {
     measured.actions.iter().map(count).sum()
 }
 
-/// What is waited for comes much earlier, also on a busy machine.
+/// An upper bound; the awaited condition holds much earlier, even on a slow machine.
 const MOST: Duration = Duration::from_secs(120);
 
-/// Runs until what was measured after a second is enough.
+/// Runs until the measurements after a second are enough.
 fn run_until(process: &mut Process, enough: impl Fn(&Measured) -> bool) -> Measured {
     let trial = Trial::timed(Load::Threads(40), Duration::ZERO, MOST);
     let measured = process.run_until(&trial, &|measured, _| enough(measured));
@@ -80,7 +82,8 @@ fn run_until(process: &mut Process, enough: impl Fn(&Measured) -> bool) -> Measu
     measured
 }
 
-/// The server is stopped for a second and goes on: calls meanwhile have no answer in time, what follows is as it should be.
+/// The server is stopped for a second and then continues: calls in that time are not answered in time, and later calls
+/// succeed.
 #[test]
 fn larder_stalled_under_load_is_measured_as_that_and_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -95,7 +98,7 @@ fn larder_stalled_under_load_is_measured_as_that_and_goes_on() {
             stalled.signal(signal);
         }
     });
-    // Of the last second, which is after the stall: it goes on.
+    // The last second is after the stall, so answers show that the server continues.
     let measured = run_until(&mut process, |measured| {
         let last = measured.series.last();
         measured.series.len() > 2
@@ -131,7 +134,7 @@ fn larder_killed_under_load_keeps_what_it_acknowledged() {
             killed.borrow_mut().start_again();
         }
     });
-    // Calls were under way when it was killed, and others were answered after it was started again.
+    // Calls were in flight when it was killed, and others were answered after the restart.
     let measured = run_until(&mut process, |measured| {
         let last = measured.series.last();
         measured.series.len() > 3
@@ -144,7 +147,7 @@ fn larder_killed_under_load_keeps_what_it_acknowledged() {
     assert!(reads.reads > 200, "{reads:?}");
     assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
 
-    // Once more, so that what is read is what was on disk.
+    // Restart once more, so that the state is read from disk.
     server.borrow_mut().kill();
     server.borrow_mut().start_again();
     let store = open("larder", &options);

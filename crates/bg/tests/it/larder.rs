@@ -1,4 +1,4 @@
-//! The store `larder`, beside a server in this process.
+//! Tests of the store `larder` with a server in this process.
 
 use larder_bg::stores::Options;
 use larder_protocol::config::{Fsync, ServerConfig};
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::conformance::{conforms, open};
 
-/// Stopped when dropped.
+/// A server that is stopped when dropped.
 pub struct Larder {
     runtime: tokio::runtime::Runtime,
     server: Option<Server>,

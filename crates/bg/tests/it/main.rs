@@ -1,4 +1,4 @@
-//! Tests of bg from outside.
+//! Integration tests of bg.
 
 mod command;
 mod conformance;

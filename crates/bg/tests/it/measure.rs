@@ -1,4 +1,4 @@
-//! What came of trials: added up, and sent as JSON.
+//! Tests of measurements: addition and the JSON format.
 
 use std::time::Duration;
 
@@ -54,7 +54,8 @@ fn json_keeps_a_result_as_it_is() {
     let measured = measured();
     let text = serde_json::to_string(&measured).unwrap();
     let again: Measured = serde_json::from_str(&text).unwrap();
-    // The lowest value of a histogram's cell stands for all of the cell, so the second spelling says whether anything was lost.
+    // The lowest value of a histogram bucket stands for the whole bucket, so compare the second serialization with the
+    // first.
     assert_eq!(serde_json::to_string(&again).unwrap(), text);
     let (before, after) = (
         measured.of(Action::ViewProfile),

@@ -1,4 +1,4 @@
-//! Mixes: the named ones, and files.
+//! Tests of mixes: predefined ones and files.
 
 use larder_bg::model::mix::{Doing, Mix, NAMED};
 use larder_types::Random;

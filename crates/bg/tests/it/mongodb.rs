@@ -1,4 +1,4 @@
-//! The store `mongodb`, beside a server that speaks its protocol.
+//! Tests of the store `mongodb` with a server that implements its protocol.
 
 use larder_bg::stores::{self, Options};
 

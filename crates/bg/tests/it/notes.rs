@@ -1,4 +1,5 @@
-//! Which runs a data store lets act on it: those that know what it holds, however much or little earlier ones changed.
+//! Tests of which runs may act on a data store: only those that know its contents, however much or little earlier runs
+//! changed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -18,7 +19,7 @@ use crate::larder::Larder;
 use crate::servers;
 use crate::trial::{Kept, setup, trial};
 
-/// One that acts on a data store with the population of `trial::setup`.
+/// Returns a process for a data store with the population of `trial::setup`.
 fn process(store: &Arc<dyn Store>, mix: &str) -> Process {
     let mut setup = setup("memory", mix, &[]);
     setup.store = store.clone();
@@ -43,7 +44,7 @@ fn explained(measured: &Measured) {
     assert_eq!(wrong, 0);
 }
 
-/// What a run that follows is told.
+/// Runs a later run, which must be rejected, and returns the reason.
 fn refused(store: &Arc<dyn Store>, mix: &str) -> String {
     let why = process(store, mix).run(&trial(4, 20)).expect_err("refused");
     assert!(
@@ -53,11 +54,12 @@ fn refused(store: &Arc<dyn Store>, mix: &str) -> String {
     why
 }
 
-/// Comments and posts are what no look at profiles shows; a second run over them would call a right data store wrong.
+/// Uses comments and posts, which the sample of profiles does not show. Without the notes, validation of a second run
+/// would report a correct data store as wrong.
 fn only_the_run_that_wrote_goes_on(store: &Arc<dyn Store>) {
     for mix in ["comments", "feeds"] {
         loaded(store);
-        // Who only reads leaves it as it was.
+        // A run that only reads leaves the data store unchanged.
         for _ in 0..2 {
             explained(&process(store, "read-only").run(&trial(4, 60)).unwrap());
         }
@@ -123,7 +125,7 @@ fn only_the_run_that_wrote_goes_on_with_postgres() {
     };
     let basic = at("postgres", database.address(), &[]);
     only_the_run_that_wrote_goes_on(&basic);
-    // What lies otherwise, or beside a cache, is not what this would read.
+    // Data with another layout, or behind a cache, is not what this store would read.
     let one = at("postgres", database.address(), &[("rows", "1")]);
     let cache = cache.address();
     let cached = at(
@@ -188,7 +190,7 @@ fn a_load_that_was_interrupted_is_gone_on_with_or_made_anew_but_never_run_on() {
     assert!(why.contains("--seed 1 and not 2"), "{why}");
     go_on(&population).expect("loaded");
     explained(&process(&store, "comments").run(&trial(4, 60)).unwrap());
-    // What a run wrote is not what a load would go on with.
+    // A load cannot resume on a data store that a run has changed.
     let why = go_on(&population).unwrap_err();
     assert!(why.contains("a run has written into kept"), "{why}");
     let why = load::load_from(0, &kept(), &population, 1, &mut |_| {
@@ -215,7 +217,7 @@ fn of_two_runs_at_once_that_write_one_is_refused() {
     });
     let mut refusals = ended.iter().filter_map(|ended| ended.as_ref().err());
     let why = refusals.next().expect("one is refused");
-    // By the other's name, or by what the other changed already.
+    // Rejected because of the other run's name, or because of its changes.
     assert!(why.contains("is not as it was loaded"), "{why}");
     assert_eq!(refusals.next(), None);
 }
@@ -234,7 +236,7 @@ fn a_trial_during_which_somebody_else_writes_or_loads_has_no_result() {
         loaded(&store);
         let mut reader = process(&store, "read-only");
         let shared = store.clone();
-        // When it has looked and is about to begin.
+        // After the check and just before the start.
         reader.before_start(move || {
             meanwhile(&shared);
             Ok(())
@@ -251,7 +253,7 @@ fn clients_of_one_coordinator_are_one_run() {
     let mut clients = ["one", "one", "two"].map(|run| {
         let mut setup = setup("memory", "comments", &[]);
         setup.store = store.clone();
-        // A client of several changes its own members alone, which the others do not look at.
+        // Each of several clients changes only its own members, which the others do not view.
         setup.mix = Mix::parse("comments", "post-comment 50\nview-comments 50").expect("a mix");
         let mut client = Process::new(setup).expect("can be");
         client.part_of(run);

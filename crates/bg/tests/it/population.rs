@@ -1,4 +1,4 @@
-//! Who is there at the start.
+//! Tests of the initial population.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn of_graph(members: u32, invitations: u32, edges: &[(u32, u32)]) -> Population 
     }
 }
 
-/// Every pair of members is related in at most one way, and each function tells the same.
+/// Checks that every pair of members has at most one relation, and that all functions agree on it.
 fn check_relations(population: &Population) {
     population.check().unwrap();
     let members = population.members;

@@ -1,4 +1,4 @@
-//! PostgreSQL, alone and behind memcached.
+//! Tests of PostgreSQL, alone and behind memcached.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn behind_a_cache_it_conforms() {
     let consistencies = [
         [at, ("consistency", "lease"), ("layout", "aggregate")],
         [at, ("consistency", "invalidate"), ("rows", "1")],
-        // What lives for no time is never read.
+        // With a TTL of zero, no entry is ever read.
         [at, ("consistency", "ttl"), ("ttl", "0ms")],
     ];
     for settings in consistencies {

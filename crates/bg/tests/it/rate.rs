@@ -1,4 +1,4 @@
-//! Ratings of data stores that are formulas: the right load is known, and how many experiments it takes is counted.
+//! Tests of ratings of simulated data stores: the right load is known, and the number of experiments is limited.
 
 use std::time::Duration;
 
@@ -7,14 +7,15 @@ use larder_bg::rate::{End, Goal, Over, Plan, Purpose, Rating, rate, rate_until_a
 use larder_bg::verdict::measure::{Enough, Laboratory, Load, Measured, Trial};
 use larder_types::Random;
 
-/// A store that does `throughput` actions a second of which `within` (0 to 1) are in time, at a load and for so long.
+/// A simulated store. At a load and for a duration, `throughput` is the number of actions per second, and `within` the
+/// proportion (0 to 1) of them in time.
 struct Model<T, W> {
     throughput: T,
     within: W,
-    /// Standard deviation of the throughput of a trial of a second, relative; longer trials are quieter.
+    /// Relative standard deviation of the throughput of a one-second trial. Longer trials have less noise.
     noise: f64,
     random: Random,
-    /// How long all trials took.
+    /// Total duration of all trials.
     took: Duration,
 }
 
@@ -47,7 +48,7 @@ fn normal(random: &mut Random) -> f64 {
     radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
-/// The same, second by second, so that a trial may end early.
+/// The same store measured second by second, so that a trial may end early.
 struct BySecond<T, W>(Model<T, W>);
 
 impl<T: Fn(f64) -> f64, W: Fn(f64, f64) -> f64> Laboratory for BySecond<T, W> {
@@ -81,7 +82,7 @@ fn trials_that_clearly_miss_end_early_and_the_rating_stays_the_same() {
             let rated = |full_trials| {
                 let mut plan = plan(goal);
                 (plan.full_trials, plan.trial) = (full_trials, Duration::from_secs(10));
-                // Some are late below the edge, too, and many more above it.
+                // Some calls are late even below the limit, and many more above it.
                 let within = move |load: f64, _: f64| 0.99 - 0.09 * f64::from(load > edge as f64);
                 let mut laboratory = BySecond(Model {
                     throughput: |load| 100.0 * load,
@@ -145,12 +146,12 @@ fn always(_: f64, _: f64) -> f64 {
     1.0
 }
 
-/// All in time up to a load, none above.
+/// Returns a function with all calls in time up to a load and none above.
 fn up_to(most: u64) -> impl Fn(f64, f64) -> f64 {
     move |load, _| f64::from(load <= most as f64)
 }
 
-/// The report's model of its Figure 13.
+/// The model of Figure 13 in BG's technical report.
 fn parabola(b: f64) -> impl Fn(f64) -> f64 {
     move |load| (b * load - load * load).max(0.0)
 }
@@ -168,7 +169,7 @@ fn story(rating: &Rating) -> String {
 fn parabolas_are_rated_in_few_experiments() {
     for (soar, experiments_max) in [(1e8, 34), (500.0, 17)] {
         for shift in 0..40 {
-            // Peaks from here to half as far again, so that they lie everywhere between powers of two.
+            // Peaks from `soar` down to half of it, so that they cover all positions between powers of two.
             let soar = soar * (1.0 - f64::from(shift) / 80.0);
             let b = 2.0 * f64::sqrt(soar);
             let rating = run(&plan(Goal::Soar), parabola(b), always, 0.0, 1);
@@ -207,7 +208,7 @@ fn the_peak_may_lie_below_the_last_load_that_rose() {
     }
 }
 
-/// Noise of one percent in a second (0.6 % in a trial of three) never misleads, more of it seldom does.
+/// Noise of one percent per second (0.6 % in a trial of three seconds) never misleads; larger noise seldom does.
 #[test]
 fn noise_of_a_few_percent_seldom_misleads() {
     for (soar, experiments_max) in [(1e8, 34), (500.0, 17)] {
@@ -236,7 +237,7 @@ fn an_agreement_that_fails_above_a_load_bounds_the_rating() {
         assert!(rating.experiments.len() <= 28, "{}", story(&rating));
         let rating = run(&plan(Goal::Socialites), throughput, up_to(edge), 0.0, 1);
         assert_eq!(rating.load(), edge, "{}", story(&rating));
-        // Each step halves what is left.
+        // Each step halves the remaining interval.
         let steps = 2 * (edge.ilog2() as usize + 1) + 3;
         assert!(rating.experiments.len() <= steps, "{}", story(&rating));
     }
@@ -262,7 +263,8 @@ fn a_dip_at_a_few_threads_does_not_end_the_search() {
     }
 }
 
-/// As a data store with a few processes on a few processors does: it rises, dips where they get into each other's way, and saturates.
+/// Resembles a data store with a few processes on a few processors: throughput rises, dips where they interfere with
+/// each other, and saturates.
 fn dips_and_saturates(load: f64) -> f64 {
     let dip = if (4.0..8.0).contains(&load) {
         0.85
@@ -283,7 +285,7 @@ fn ratings_of_one_store_agree_and_are_not_below_their_own_table() {
             let rated = rating.throughput() / 40_000.0;
             assert!(true_share >= 0.95, "{seed}: {}", story(&rating));
             assert!((0.95..=1.05).contains(&rated), "{seed}: {}", story(&rating));
-            // What did more in its trials by far was confirmed, or is named.
+            // A load with a much higher throughput in its trials was confirmed or is named in a note.
             let full: Vec<u64> = rating
                 .experiments
                 .iter()
@@ -314,7 +316,7 @@ fn mean_at(rating: &Rating, load: u64) -> f64 {
     all.iter().sum::<f64>() / all.len() as f64
 }
 
-/// The first trial of the full duration was run while the machine did something else.
+/// The machine was busy during the first trial of the full duration.
 #[test]
 fn a_confirming_trial_that_was_disturbed_is_not_the_rating() {
     struct Once(bool);
@@ -371,7 +373,7 @@ fn a_rating_within_a_time_is_confirmed_in_it() {
     }
 }
 
-/// A call takes ten seconds and began before a short trial did.
+/// Each call takes ten seconds, so that short trials complete no call.
 #[test]
 fn a_trial_too_short_to_have_calls_is_run_longer_and_not_called_missed() {
     struct Slow;
@@ -421,7 +423,7 @@ fn a_load_of_one_that_misses_rates_zero_and_says_why() {
             rating.notes,
             ["even a load of 1 misses the agreement: 95% < 2us: 40.00% of 6000 calls"]
         );
-        // It was not believed at once.
+        // It was repeated once.
         assert_eq!(rating.experiments.len(), 2);
     }
 }
@@ -456,7 +458,7 @@ fn open_loops_are_rated_by_arrivals() {
     );
 }
 
-/// Loads above 90 hold for seconds, not for a minute.
+/// Loads between 90 and 100 meet the agreement for seconds, but not for a minute.
 fn tires(load: f64, seconds: f64) -> f64 {
     f64::from(load <= 90.0 || (seconds < 30.0 && load <= 100.0))
 }
@@ -472,7 +474,7 @@ fn a_rating_that_does_not_hold_for_the_full_duration_is_backed_off() {
     assert_eq!(best.measured.duration, plan(Goal::Soar).sla.duration);
     let rating = run(&plan(Goal::Soar), |load| 1000.0 * load, tires, 0.0, 1);
     assert!((89..=90).contains(&rating.load()), "{}", story(&rating));
-    // No load holds: that is a rating of zero, too.
+    // If no load meets it for the full duration, the rating is zero.
     let never = |_: f64, seconds: f64| f64::from(seconds < 30.0);
     let rating = run(&plan(Goal::Soar), parabola(20.0), never, 0.0, 1);
     assert_eq!(rating.load(), 0);
@@ -487,7 +489,7 @@ fn a_rating_that_does_not_hold_for_the_full_duration_is_backed_off() {
 
 #[test]
 fn verdicts_near_the_limit_are_asked_again_and_pooled() {
-    // 94.5 % to 95.5 % of some hundred calls: chance decides each alone.
+    // 94.5 % to 95.5 % of some hundred calls: for a single trial, chance decides.
     let within = |load: f64, _: f64| 0.9555 - load / 10_000.0;
     let rating = run(&plan(Goal::Socialites), |_| 500.0, within, 0.0, 1);
     let again = rating
@@ -500,13 +502,13 @@ fn verdicts_near_the_limit_are_asked_again_and_pooled() {
 
 #[test]
 fn an_unsure_verdict_does_not_keep_the_edge_from_being_found() {
-    // At 10 threads just below the limit, surely met at 9.
+    // Just below the limit at 10 threads, well above it at 9.
     let within = |load: f64, _: f64| if load < 10.0 { 0.99 } else { 0.9499 };
     let rating = run(&plan(Goal::Soar), |load| 1000.0 * load, within, 0.0, 1);
     assert_eq!(rating.load(), 9, "{}", story(&rating));
 }
 
-/// A model with one disturbed trial, and trials without a result.
+/// A simulated store with one disturbed trial and with trials that fail.
 struct Disturbed {
     trials: Vec<u32>,
     slow_once: u32,
@@ -573,7 +575,7 @@ fn a_trial_without_result_is_run_again_once() {
     laboratory.fails = |trial| trial >= 3;
     let rating = rate(&plan(Goal::Socialites), &mut laboratory, &mut |_| true);
     assert_eq!(rating.end, End::Failed("a client died".to_owned()));
-    // What was run before is kept.
+    // Earlier experiments are kept.
     assert_eq!((rating.load(), rating.experiments.len()), (0, 2));
 }
 
@@ -615,7 +617,7 @@ fn longer_trials_are_taken_until_two_ratings_are_alike() {
     assert_eq!(plan.trial, seconds[1]);
     let note = rating.notes.last().unwrap();
     assert!(note.starts_with("trials of 10 s led to "), "{note}");
-    // Trials of a second find no load that meets the agreement.
+    // Trials of one second find no load that meets the agreement.
     let (plan, _) = rated(true);
     assert_eq!(plan.trial, seconds[2]);
 }

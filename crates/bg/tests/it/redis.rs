@@ -1,4 +1,4 @@
-//! The store `redis`.
+//! Tests of the store `redis`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ fn redis_conforms() {
     }
 }
 
-/// A server that was started again, or a replica that was promoted, has no scripts.
+/// A restarted server or a promoted replica has lost the scripts.
 #[test]
 fn scripts_that_the_server_has_lost_are_sent_again() {
     let Some(server) = servers::redis() else {

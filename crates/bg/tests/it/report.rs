@@ -1,4 +1,4 @@
-//! Reports of ratings: whole pages that need nothing else, and JSON that says the same.
+//! Tests of rating reports: the pages are self-contained, and the JSON contains the same results.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ use larder_bg::stores::contract::Failure;
 use larder_bg::ui::page;
 use larder_bg::verdict::measure::{Effort, Judged, Laboratory, Load, Measured, Moment, Trial};
 
-/// Something of everything that a page may show.
+/// A simulated store whose results contain everything that a page may show.
 struct Everything;
 
 impl Laboratory for Everything {
@@ -100,7 +100,7 @@ fn report(plan: &Plan, rating: &Rating) -> Report {
     Report::new(plan, rating, facts)
 }
 
-/// The page and the JSON.
+/// Writes a report and returns the page and the JSON.
 fn written(report: &Report) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let page = page::write(report, &folder.path().join("new/folder")).unwrap();
@@ -133,7 +133,7 @@ fn a_page_shows_everything_and_needs_nothing() {
     ] {
         assert!(page.contains(part), "{part}");
     }
-    // Nothing is fetched and nothing runs; what came from outside is not markup.
+    // Nothing is loaded and no script runs; external text is escaped.
     for part in [
         "http",
         "<script",
@@ -171,7 +171,7 @@ fn a_page_shows_everything_and_needs_nothing() {
     assert_eq!(measured.done(), rating.best().unwrap().measured.done());
 }
 
-/// Recorded runs keep the JSON alone: whoever wants the page makes it again.
+/// Recorded runs keep only the JSON; the page can be generated from it.
 #[test]
 fn a_page_is_made_again_from_its_json() {
     let plan = plan("95% < 1ms, list-friends: p99 < 20ms, 1% errors, 1% unpredictable at counts");
@@ -196,7 +196,7 @@ fn a_page_is_made_again_from_its_json() {
     let made = bg_report(&[&json, Path::new("--to"), &elsewhere]);
     assert!(made.status.success());
     assert!(std::fs::read_to_string(&elsewhere).unwrap() == written);
-    // A page is no JSON, and the JSON of a run is no rating.
+    // A page is not JSON, and the JSON of a run is not a rating.
     std::fs::write(
         &json,
         serde_json::to_string(&Measured::new(Duration::ZERO)).unwrap(),
@@ -220,7 +220,7 @@ fn a_rating_of_zero_says_which_clause_failed() {
     assert_eq!(json["load"], 0);
 }
 
-/// Has no result from the third trial on.
+/// A store that fails from the third trial on.
 struct Dies(u32);
 
 impl Laboratory for Dies {
@@ -285,7 +285,7 @@ fn processors_that_others_used_are_told() {
     measured.effort.as_mut().unwrap().others = much;
     let told = measured.disturbed().unwrap();
     assert!(told.contains("others used 0.80 of 2 processors"), "{told}");
-    // One trial of a search that was disturbed is told, too.
+    // A single disturbed trial of a search is also reported.
     let mut rating = rating;
     rating.experiments[2].measured = measured;
     let report = report(&plan, &rating);
@@ -334,7 +334,7 @@ fn ratings_are_compared_by_the_noise_of_their_repeated_loads() {
     assert_eq!(worse.differences, ["mix: low-write and high-write"]);
     assert_eq!(compared(&same, &throughput(2.0)).verdict, Verdict::Better);
     assert_eq!(compared(&same, &throughput(1.01)).verdict, Verdict::Alike);
-    // Trials of one load that differ so much say that little can be told.
+    // With such noise between trials of one load, no difference is significant.
     let noisy = json(&|json| {
         let rows = json["experiments"].as_array_mut().unwrap();
         for (number, row) in rows.iter_mut().enumerate() {
@@ -345,14 +345,14 @@ fn ratings_are_compared_by_the_noise_of_their_repeated_loads() {
     .unwrap();
     let rated = noisy_half(&noisy, &same);
     assert_eq!(rated, Verdict::Alike);
-    // More wrong reads are worse, however few.
+    // Any increase in wrong reads is worse.
     let stale = json(&|json| json["experiments"][0]["wrong"] = 5000.into()).unwrap();
     assert_eq!(compared(&same, &stale).verdict, Verdict::Worse);
     let unknown = json(&|json| json["end"] = "interrupted".into()).unwrap_err();
     assert!(unknown.contains("the search was interrupted"), "{unknown}");
 }
 
-/// The verdict on the throughput alone.
+/// Returns the verdict on the throughput alone.
 fn noisy_half(noisy: &Subject, other: &Subject) -> Verdict {
     compare(noisy, other, 0.02).unwrap().rows[0].verdict
 }

@@ -1,4 +1,5 @@
-//! Servers of a test's own, each on a free port and gone with the value: those of `larder_testing`, as bg's tests want them.
+//! Servers for tests, each on a free port and stopped when dropped: those of `larder_testing`, configured for bg's
+//! tests.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,7 +18,7 @@ pub fn postgres() -> Option<Server> {
     ])
 }
 
-/// A database of a test's own, on a PostgreSQL that the tests of this process share as long as any of them has one.
+/// A database for one test, on a PostgreSQL server that the tests of this process share while any of them uses it.
 pub struct Database {
     server: Arc<Server>,
     name: String,
@@ -44,7 +45,7 @@ pub fn database() -> Option<Database> {
     Some(Database { server, name })
 }
 
-/// Runs statements as a client of its own; the first column of the last row that one gives.
+/// Runs statements on a new connection. Returns the first column of the last row.
 pub fn ask_postgres(port: u16, text: &str) -> Result<String, tokio_postgres::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().build().expect("a runtime");
@@ -63,7 +64,7 @@ pub fn ask_postgres(port: u16, text: &str) -> Result<String, tokio_postgres::Err
     })
 }
 
-/// One that speaks MongoDB's protocol, from memory.
+/// Starts a server that implements MongoDB's protocol in memory.
 pub fn mongo() -> Option<Server> {
     let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.mongo-java-server");
     if !jars.join("installed.txt").exists() || !has_java() {
@@ -73,7 +74,7 @@ pub fn mongo() -> Option<Server> {
     let port = free_port();
     let mut command = Command::new("java");
     let class_path = format!("{0}:{0}/*", jars.display());
-    // Quick to start, and small.
+    // Options for a quick start and little memory.
     command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]);
     command.args(["-cp", &class_path, "Main", &port.to_string()]);
     Some(Server::start(command, port, folder("mongo")))

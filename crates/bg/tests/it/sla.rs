@@ -1,4 +1,4 @@
-//! Agreements: read, misread with the column, and judged.
+//! Tests of agreements: parsing, errors with their column, and evaluation.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn an_agreement_is_read_clause_by_clause() {
     assert_eq!(parse(&sla.to_string()), sla);
     let short = parse("95% < 100ms");
     assert_eq!(short.duration, Sla::DURATION);
-    // Failed calls are limited whether it says so or not.
+    // Failed calls are always limited, even without a clause.
     assert_eq!(short.to_string(), "95% < 100ms, 0.01% errors, 60s");
     assert_eq!(parse(&short.to_string()), short);
     let of_one = parse("post-comment: 0% errors, 5% drift");
@@ -104,7 +104,8 @@ fn a_misread_agreement_says_where() {
     );
 }
 
-/// So many answers to views of profiles after a millisecond, so many after a second, so many refused at once.
+/// Returns the measurements of profile views: `quick` answers after a millisecond, `slow` answers after a second, and
+/// `refused` immediate rejections.
 fn trial(quick: u64, slow: u64, refused: u64) -> Measured {
     let mut measured = Measured::new(Duration::from_secs(1));
     let views = &mut measured.actions[Action::ViewProfile as usize];
@@ -127,7 +128,7 @@ fn failed_calls_miss_every_time() {
     );
 }
 
-/// A store that refuses all of a few writes is quick, and has no unpredictable read.
+/// A store that rejects all of a few writes is fast and has no unpredictable read.
 #[test]
 fn failures_miss_an_agreement_that_does_not_speak_of_them() {
     let verdict = parse("95% < 2ms").judge_trial(&trial(999, 0, 1));
@@ -149,7 +150,7 @@ fn each_client_can_be_required_to_keep_the_agreement() {
     let sla = parse("per-client, 90% < 2ms, 1% errors, 5s");
     assert_eq!(sla.to_string(), "90% < 2ms, 1% errors, per-client, 5s");
     assert_eq!(parse(&sla.to_string()), sla);
-    // One process alone is its only client.
+    // A single process is its own only client.
     assert!(sla.judge_trial(&trial(100, 0, 0)).met);
 }
 
@@ -167,7 +168,7 @@ fn clauses_of_an_action_look_at_it_alone() {
     let sla = parse("50% < 2ms, view-profile: 90% < 2ms, list-friends: 99% < 1us");
     let verdict = sla.judge_trial(&trial(89, 11, 0));
     let met: Vec<bool> = verdict.clauses.iter().map(|one| one.met).collect();
-    // No friends were listed: that clause has no say.
+    // No friends were listed, so that clause is ignored.
     assert_eq!(met, [true, false, true, true]);
     assert_eq!(
         verdict.why(),
@@ -219,9 +220,9 @@ fn chance_decides_near_the_limit_only() {
     let sure = |quick, slow| sla.judge_trial(&trial(quick, slow, 0)).is_sure();
     assert!(sure(9_700, 300) && sure(9_300, 700));
     assert!(!sure(9_510, 490) && !sure(9_490, 510));
-    // Few calls: a miss may be chance; that all were quick is as good as it gets.
+    // With few calls, a miss may be due to chance. No better result is possible than all calls in time.
     assert!(!sure(9, 1) && sure(10, 0));
-    // No unpredictable read at all is a limit that chance does not move.
+    // With no unpredictable read at all, chance plays no part at this limit.
     let sla = parse("0% unpredictable");
     let mut measured = trial(10_000, 0, 0);
     measured.reads = Some(Judged {

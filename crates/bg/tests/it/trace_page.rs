@@ -1,4 +1,5 @@
-//! The page that describes traces suffices to read them: a program that was written from it alone finds what bg finds.
+//! Tests that the document on the trace format is sufficient: an independent reader, written only from that document,
+//! finds the same results as bg.
 
 use std::path::Path;
 use std::process::Command;
@@ -61,7 +62,7 @@ fn a_program_written_from_the_page_reads_every_record_and_knows_what_was_before(
         assert_eq!(read["reads_by_action"]["0"].as_u64(), profiles.as_u64());
         assert!(read["untouched"].as_u64().expect("a count") > 0, "{read}");
         assert_eq!(read["not_as_before"], 0, "{shape} {mix}: {read}");
-        // A bit flipped in a record is found.
+        // A flipped bit in a record is detected.
         let file = trace.join("worker-000.trace");
         let mut bytes = std::fs::read(&file).expect("read");
         bytes[64 + 9] ^= 1;

@@ -1,4 +1,4 @@
-//! Trials against data stores of this process, from drawing to judging.
+//! Tests of trials on data stores in this process, from the draws to validation.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -105,7 +105,7 @@ fn a_second_trial_is_judged_from_where_the_first_ended() {
     }
 }
 
-/// Threads that think when the trial ends begin nothing more, and take no comment with them.
+/// Threads that think at the end of the trial start no further call and keep no comment taken.
 #[test]
 fn no_call_begins_when_its_trial_is_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ fn a_trial_bounded_by_a_count_measures_so_many_actions() {
             let mut process = Process::new(setup).unwrap();
             let counted = Trial::counted(load, 1000);
             assert_eq!(due(&process.run(&counted).unwrap()), 1000);
-            // What the warm-up wrote is where the trial's reads begin from.
+            // The writes of the warm-up are part of the initial state of the trial.
             let warmed = Trial {
                 warmup_actions: Some(500),
                 ..counted
@@ -250,7 +250,7 @@ fn a_trial_bounded_by_a_count_measures_so_many_actions() {
     }
 }
 
-/// A member without invitations looks around before it finds that out.
+/// A member without invitations performs the reads before the action that needs one.
 #[test]
 fn a_session_that_cannot_finish_performs_its_first_actions() {
     let mut setup = setup("memory", "sessions", &[]);
@@ -259,7 +259,7 @@ fn a_session_that_cannot_finish_performs_its_first_actions() {
         invitations: 0,
         ..Population::clone(&setup.population)
     });
-    // Seven actions a session.
+    // Seven actions per session.
     let trial = Trial::counted(Load::Threads(1), 700);
     let measured = Process::new(setup).unwrap().run(&trial).unwrap();
     for action in [
@@ -293,7 +293,7 @@ fn warm_up_is_not_measured() {
 #[test]
 fn reads_are_judged_while_the_trial_runs_for_those_who_watch() {
     let mut setup = setup("memory", "symmetric-high-write", &[]);
-    // So few calls that the judge keeps up however little of a processor it gets.
+    // Few calls, so that online validation keeps up even with little processor time.
     setup.conduct.between = Duration::from_millis(1);
     let mut process = Process::new(setup).unwrap();
     process.judge_online();

@@ -1,4 +1,5 @@
-//! Data stores with a process of their own, under concurrent load and with faults: what comes of them is measured and judged.
+//! Tests of data stores in other processes under concurrent load and with faults: the effects are measured and
+//! validated.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -16,7 +17,7 @@ use rustix::process::Signal;
 
 use crate::servers::{self, Server, ask_postgres};
 
-/// Few members, so that many calls meet at each; a third of the calls write.
+/// Few members, so that many calls concern the same one. A third of the calls write.
 fn setup(store: &str, options: &Options, timeout: Duration) -> Setup {
     let mix = "invite-friend 12\naccept-friend-request 6\nreject-friend-request 6\nthaw-friendship 6\n\
         post-comment 3\ndelete-comment 3\nview-comments 9\n\
@@ -36,7 +37,7 @@ fn setup(store: &str, options: &Options, timeout: Duration) -> Setup {
         drawing: Drawing::of_all(draw::DEFAULT, population.members),
         population: Arc::new(population),
         conduct: Conduct {
-            // Several threads look at one member at once, so that readers meet at one entry.
+            // Several threads view a member at the same time, so that readers share a cache entry.
             unique_reads: false,
             timeout,
             ..Conduct::default()
@@ -47,7 +48,7 @@ fn setup(store: &str, options: &Options, timeout: Duration) -> Setup {
     }
 }
 
-/// Longer than anything takes that is not stopped.
+/// Longer than any call takes on a server that is not stopped.
 const PATIENT: Duration = Duration::from_secs(20);
 const HASTY: Duration = Duration::from_millis(300);
 
@@ -59,16 +60,16 @@ fn loaded(store: &str, options: &Options, timeout: Duration) -> Process {
 
 const LOAD: Load = Load::Threads(24);
 
-/// What is waited for comes much earlier, also on a busy machine.
+/// An upper bound; the awaited condition holds much earlier, even on a slow machine.
 const MOST: Duration = Duration::from_secs(120);
 
-/// Runs until so many actions were begun.
+/// Runs until this number of actions was started.
 fn run(process: &mut Process, actions: u64) -> Measured {
     let measured = process.run(&Trial::counted(LOAD, actions));
     told(process, measured.expect("a result"))
 }
 
-/// Runs until what was measured after a second is enough.
+/// Runs until the measurements after a second are enough.
 fn run_until(process: &mut Process, enough: impl Fn(&Measured) -> bool) -> Measured {
     let trial = Trial::timed(LOAD, Duration::ZERO, MOST);
     let measured = process.run_until(&trial, &|measured, _| enough(measured));
@@ -105,7 +106,7 @@ fn unknown(measured: &Measured) -> u64 {
     total(|action| measured.of(action).unknown)
 }
 
-/// Every answer is explained.
+/// Checks that every answer is explained.
 fn check_right(measured: &Measured) {
     let reads = measured.reads.as_ref().expect("traced");
     assert!(reads.reads > 100, "{reads:?}");
@@ -114,7 +115,7 @@ fn check_right(measured: &Measured) {
     assert_eq!(wrong, 0, "answers of other bytes than were stored");
 }
 
-/// And there were no failures.
+/// Checks also that there were no failures.
 fn check_whole(measured: &Measured) {
     check_right(measured);
     assert_eq!((refused(measured), unknown(measured)), (0, 0));
@@ -170,7 +171,7 @@ fn leases_keep_the_cache_right_and_a_time_to_live_does_not() {
     assert!(reads.unpredictable > 0, "{reads:?}");
     let stale = reads.by_class.iter().find(|(class, _)| class == "stale");
     assert!(stale.is_some_and(|(_, count)| *count > 0), "{reads:?}");
-    // None is much older than 200 ms: ages are by bits, 2^29 ns are 537 ms.
+    // No stale read is much older than 200 ms. Ages are counted by their number of bits: 2^29 ns are 537 ms.
     assert_eq!(reads.ages[30..].iter().sum::<u64>(), 0, "{:?}", reads.ages);
 }
 
@@ -248,7 +249,7 @@ fn without_its_cache_reads_are_right_and_writes_refused() {
     );
     let mut cache = Some(cache);
     process.on_second(move |_| drop(cache.take()));
-    // Writes are refused after the first second, and reads go on after that.
+    // Writes are rejected after the first second, and reads continue after that.
     let measured = run_until(&mut process, |measured| {
         let enough = measured.series.len() > 1 && measured.done() > 500;
         enough && refused(measured) > 0 && goes_on(measured)
@@ -256,7 +257,7 @@ fn without_its_cache_reads_are_right_and_writes_refused() {
     check_right(&measured);
 }
 
-/// Answers every read at this address with the same bytes, whatever was asked; returns the address.
+/// Answers every request at this address with the same bytes. Returns the address.
 fn answers_nonsense(address: &str, nonsense: &'static [u8]) -> String {
     let listener = TcpListener::bind(address).expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
@@ -279,7 +280,7 @@ fn nonsense_is_measured_as_failed_calls() {
     let (Some(database), Some(good)) = (servers::database(), servers::memcached()) else {
         return;
     };
-    // Loads through a cache that works; runs with one in its place that answers values nobody stored.
+    // Loads through a working cache, then runs with a cache in its place that returns values that were never stored.
     let cache = good.address();
     let options = at(database.address(), &[("memcached", &cache)]);
     drop(loaded("postgres+memcached", &options, PATIENT));

@@ -1,4 +1,4 @@
-//! Traces larger than memory, damaged ones, full disks, and the logs of the released BG.
+//! Tests of validation: traces larger than memory, corrupted traces, full disks, and the logs of the original BG.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ const OPTIONS: Options = Options {
     witnesses_max: 10,
 };
 
-/// Two friends and two invitations each.
+/// An initial state with two friends and two invitations each.
 struct Two;
 
 impl Initial for Two {
@@ -35,7 +35,7 @@ impl Initial for Two {
     }
 }
 
-/// Three files of calls on many members, with right and wrong answers.
+/// Writes three files of calls on many members, with right and wrong answers. Returns the number of records.
 fn write_traces(folder: &Path) -> u64 {
     let mut state = 7u64;
     let mut below = move |bound: u64| {
@@ -74,7 +74,7 @@ fn write_traces(folder: &Path) -> u64 {
                     What::ReadSet(Sketch::of(OPTIONS.seed, item, 1..1 + below(4))),
                 ),
                 _ => {
-                    // One call, two records that stay together.
+                    // One call with two records, which stay together.
                     put(1, What::ReadCount(1 + below(3) as i64));
                     put(2, What::ReadCount(2));
                 }
@@ -102,7 +102,7 @@ fn parts_on_disk_give_the_report_of_memory_and_leave_nothing_behind() {
     assert_eq!(whole.total.reads + whole.writes, count);
     assert!(whole.unpredictable() > 1000 && whole.level(Level::Joint).judged > 100);
     for memory in [count * 256 - 1, 1_000_000, 50_000, 20_000] {
-        // Nothing of the bound is in memory: files were made.
+        // The bound is too small for the trace, so it is split into files, which are removed afterwards.
         let parts = judged(folder.path(), &Bound::new(memory, folder.path())).unwrap();
         assert_eq!(parts, whole, "{memory}");
         assert_eq!(files_in(folder.path()), 3);
@@ -151,10 +151,10 @@ fn traces_cut_or_flipped_anywhere_are_refused_by_name_whatever_the_memory() {
     }
 }
 
-/// Makes a part's file.
+/// Creates the file of a part.
 type Create = fn(&Path) -> io::Result<Box<dyn Write>>;
 
-/// A disk that has no more room after a few writes.
+/// A disk that is full after a few writes.
 struct Full(File, usize);
 
 impl Write for Full {
@@ -173,7 +173,7 @@ fn a_full_disk_ends_the_judging_with_an_error_that_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     write_traces(folder.path());
     let creators: [Create; 3] = [
-        // At the first write that reaches the disk, at a later one, when the last part is made.
+        // Fails at the first write that reaches the disk, at a later write, or at the creation of the last part.
         |path| Ok(Box::new(Full(File::create_new(path)?, 0))),
         |path| Ok(Box::new(Full(File::create_new(path)?, 2))),
         |path| match path.ends_with("part-009.trace") {
@@ -214,7 +214,7 @@ fn logs_of_the_released_bg_are_judged_from_the_command_line() {
             .output()
             .unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        // Judged, whatever came of it.
+        // Validated, whatever the result.
         let done = bg.status.code() != Some(2);
         (done, text(bg.stdout), text(bg.stderr))
     };
