@@ -1,18 +1,19 @@
-//! PostgreSQL's arrays as JSON arrays, and back.
+//! Conversion between PostgreSQL's arrays and JSON arrays.
 //!
 //! ```text
 //!  {1,NULL,3}              [1,null,3]
-//!  [0:1]={{a,"b \"c"},{d,e}}  [["a","b \"c"],["d","e"]]       lower bounds are left out
+//!  [0:1]={{a,"b \"c"},{d,e}}  [["a","b \"c"],["d","e"]]       lower bounds are dropped
 //! ```
 
 use serde_json::value::RawValue;
 
-/// Deeper arrays are none of PostgreSQL's, which allows six dimensions.
+/// PostgreSQL allows at most six dimensions.
 const DEPTH_MAX: usize = 6;
 
-/// The JSON of an array as PostgreSQL prints it; `element` makes the JSON of an element that is not null. `None` if the text is no array.
+/// Converts an array in PostgreSQL's output format to JSON. `element` converts an element that is not null. `None` if
+/// the text is not an array.
 pub fn to_json(text: &str, delimiter: u8, element: impl Fn(&str) -> String) -> Option<String> {
-    // `[0:1][3:4]=` says where the indexes of each dimension begin.
+    // `[0:1][3:4]=` contains the lower and upper bound of each dimension.
     let text = match text.starts_with('[') {
         true => text.split_once('=')?.1,
         false => text,
@@ -52,7 +53,7 @@ pub fn to_json(text: &str, delimiter: u8, element: impl Fn(&str) -> String) -> O
                 at += len;
             }
         }
-        // Behind an element, or in an empty array.
+        // After an element, or in an empty array.
         while bytes.get(at) == Some(&b'}') {
             depth = depth.checked_sub(1)?;
             json.push(']');
@@ -69,7 +70,7 @@ pub fn to_json(text: &str, delimiter: u8, element: impl Fn(&str) -> String) -> O
     }
 }
 
-/// The element whose text begins at `from`, behind its quotation mark; and where the array goes on behind it.
+/// Returns the quoted element that starts at `from`, after its quotation mark, and the position after it.
 fn unquoted(text: &str, from: usize) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut chars = text.get(from..)?.char_indices();
@@ -83,7 +84,8 @@ fn unquoted(text: &str, from: usize) -> Option<(String, usize)> {
     None
 }
 
-/// The text of an array that PostgreSQL reads, from a JSON array. Where `is_json`, elements are JSON themselves: the array has one dimension.
+/// Converts a JSON array to PostgreSQL's input format. With `is_json`, the elements are JSON values themselves, and the
+/// array has one dimension.
 pub fn from_json(json: &RawValue, delimiter: u8, is_json: bool) -> Option<String> {
     let elements: Vec<&RawValue> = serde_json::from_str(json.get()).ok()?;
     let element = |element: &&RawValue| {

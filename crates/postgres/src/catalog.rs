@@ -1,12 +1,15 @@
-//! Versions of what PostgreSQL's catalogs say about mapped tables.
+//! Versions of the catalog rows that concern mapped tables.
 //!
-//! Whether a change is told to us is decided by rows of the catalogs: the publication, its tables and schemas, a table's
-//! identity, its columns. Such a row that was changed and changed back looks as before, and what was committed in between was
-//! not told. But it has another `xmin` (the transaction that wrote it), or another number: these are what is compared.
+//! Rows of PostgreSQL's catalogs determine whether the replication stream contains a change: the publication, its
+//! tables and schemas, a table's replica identity, its columns. A row that was changed and changed back looks the same
+//! as before, but changes committed in between were not sent. Its `xmin` (the transaction that wrote it) or its OID is
+//! different, however, so these are compared.
 //!
-//! 1. Versions are read before the catalogs are looked at. So whatever changes while one looks has another version at the next look.
-//! 2. The versions of the publication and of what it publishes cover what other transactions may be in the midst of: to add a table takes
-//!    no lock that a writer would wait for. A table's version covers what nobody can write the table under.
+//! 1. Versions are read before the contents of the catalogs. A change during a check therefore has another version at
+//!    the next check.
+//! 2. Other transactions may be in progress when the publication or its contents change, because adding a table takes
+//!    no lock that blocks writers. The versions of the publication and its contents detect this case. A table's version
+//!    covers the changes during which nobody can write to the table.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +18,23 @@ use tokio_postgres::SimpleQueryRow;
 use crate::mapping::Mapping;
 use crate::sql::literal;
 
-/// The first PostgreSQL whose publications can have schemas.
+/// The first version of PostgreSQL whose publications can contain schemas.
 const HAS_SCHEMAS: u32 = 150_000;
 
-/// What was found at one look.
+/// The versions found by one check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// Of what decides which kinds of changes are told, of all tables.
+    /// The version of the settings that determine which kinds of changes are sent, for all tables.
     pub publication: String,
-    /// Of what decides whether a table's changes are told, and of which of its rows and columns, by the place of its mapping.
+    /// The versions of the settings that determine whether a table's changes are sent, and for which rows and columns,
+    /// by the index of the mapping.
     pub published: BTreeMap<usize, String>,
-    /// Of each table, by the place of its mapping.
+    /// The versions of the tables, by the index of the mapping.
     pub tables: BTreeMap<usize, String>,
 }
 
 impl Versions {
-    /// Takes a row of what [`statement`] answers.
+    /// Adds a row of the result of [`statement`].
     pub fn take(&mut self, row: &SimpleQueryRow) {
         let version = row.get(2).unwrap_or_default();
         let is_publication = row.get(1) == Some("t");
@@ -42,8 +46,8 @@ impl Versions {
     }
 }
 
-/// The statement that reads them from a server of this version, one row each: the place of a mapping, or none for the publication; whether it
-/// is the version of what is published; the version.
+/// Returns the statement that reads the versions from a server of version `server`. Each row of its result contains the
+/// index of a mapping (null for the publication), whether it is the version of the published contents, and the version.
 pub fn statement(mappings: &[Mapping], publication: &str, server: u32) -> String {
     let names: Vec<String> = mappings
         .iter()
@@ -63,7 +67,7 @@ pub fn statement(mappings: &[Mapping], publication: &str, server: u32) -> String
         }
         false => "",
     };
-    // A partition is told of through its ancestors, too.
+    // A partition may also be published through its ancestors.
     format!(
         "WITH RECURSIVE mapped(at, oid, namespace) AS (SELECT m.at, c.oid, c.relnamespace FROM (VALUES {names}) m(at, schema, name) \
          JOIN pg_namespace n ON n.nspname = m.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = m.name), \

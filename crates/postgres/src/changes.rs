@@ -1,4 +1,4 @@
-//! From messages of the replication stream to changes of rows.
+//! Translates messages of the replication stream to changes of rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::mapping::{Mapping, Misfit};
 use crate::pgoutput::{Cell, Message, Old, Relation};
 use crate::range::Range;
 
-/// What happened to rows.
+/// A change of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Put {
@@ -22,17 +22,17 @@ pub enum Change {
     Remove {
         key: Vec<u8>,
     },
-    /// All rows of a table went.
+    /// All rows of a table were removed.
     Clear {
         prefix: Vec<u8>,
     },
-    /// Rows of this range changed in a way that cannot be told.
+    /// Rows of this range changed in a way that cannot be expressed as a change.
     Forget {
         range: Range,
     },
 }
 
-/// The columns that changed.
+/// The changed columns of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch {
     mapping: Arc<Mapping>,
@@ -40,14 +40,14 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// The new value of a row that had this one. `None` if it was no value of this table's.
+    /// Returns the new value of a row with the value `before`. `None` if `before` is not a value of this table.
     pub fn apply(&self, before: &[u8]) -> Option<Vec<u8>> {
         self.mapping.patched(before, &self.cells)
     }
 }
 
 impl Change {
-    /// The keys that it concerns.
+    /// Returns the keys that the change concerns.
     pub fn range(&self) -> Range {
         match self {
             Change::Put { key, .. } | Change::Patch { key, .. } | Change::Remove { key } => {
@@ -64,32 +64,32 @@ impl Change {
     }
 }
 
-/// A mapping that its table no longer fits, since the table was altered after it was looked at.
+/// A mapping that no longer matches its table, because the table was altered after the last check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Altered {
     pub mapping: Arc<Mapping>,
     pub why: String,
 }
 
-/// A mapped table as the stream tells of it.
+/// A mapped table as the stream describes it.
 struct Known {
     mapping: Arc<Mapping>,
-    /// Where the stream's rows have the slots' columns and the value's.
+    /// Positions of the columns of the slots and of the value in the stream's rows.
     slots: Vec<usize>,
     values: Vec<usize>,
 }
 
-/// Translates messages. Each connection has its own: the stream describes its tables anew.
+/// Translates messages. Each connection has its own translator, because a new stream describes its tables again.
 pub struct Translator {
-    /// By the table's number in PostgreSQL.
+    /// By the table's OID.
     mappings: HashMap<u32, Vec<Arc<Mapping>>>,
     known: HashMap<u32, Vec<Known>>,
-    /// A table was described once more since it was last asked.
+    /// Whether a table was described again since [`Translator::take_described_again`] was last called.
     is_described_again: bool,
 }
 
 impl Translator {
-    /// `mappings` with the numbers of their tables.
+    /// Creates a translator. `mappings` contains the OIDs of their tables.
     pub fn new(mappings: impl Iterator<Item = (u32, Arc<Mapping>)>) -> Translator {
         let mut by_number: HashMap<u32, Vec<Arc<Mapping>>> = HashMap::new();
         for (number, mapping) in mappings {
@@ -102,14 +102,14 @@ impl Translator {
         }
     }
 
-    /// Whether a table was described once more since this was last asked: the stream does so behind a change of its
-    /// description, and of the publication.
+    /// Returns whether a table was described again since the last call. The stream does so after a change of the
+    /// table's description or of the publication.
     pub fn take_described_again(&mut self) -> bool {
         std::mem::take(&mut self.is_described_again)
     }
 
-    /// Calls `each` with what a message does to rows, and `misfit` with rows that cannot be rows here. Returns the mappings that their table no
-    /// longer fits by this message; the caller excludes them.
+    /// Calls `each` with the changes in a message, and `misfit` with rows that cannot be represented. Returns the
+    /// mappings that no longer match their table; the caller must exclude them.
     pub fn translate(
         &mut self,
         message: &Message,
@@ -135,7 +135,7 @@ impl Translator {
                     };
                     match known.key_of(cells) {
                         Ok(key) => each(Change::Remove { key }),
-                        // It was no row here.
+                        // The row was not represented before.
                         Err(_) => each(known.forget()),
                     }
                 }
@@ -154,7 +154,7 @@ impl Translator {
         Vec::new()
     }
 
-    /// Translates no more changes to rows of a mapping.
+    /// Stops translating changes of a mapping.
     pub fn exclude(&mut self, name: &str) {
         for mappings in self.mappings.values_mut() {
             mappings.retain(|mapping| mapping.name != name);
@@ -187,7 +187,7 @@ impl Translator {
         altered
     }
 
-    /// The mappings whose table has another name now, or whose table's name another table has.
+    /// Returns the mappings whose table was renamed, or whose table name now belongs to another table.
     fn renamed(&self, relation: &Relation) -> Vec<Altered> {
         let all = self.mappings.iter();
         let all = all.flat_map(|(number, all)| all.iter().map(|mapping| (*number, mapping)));
@@ -207,10 +207,10 @@ impl Translator {
 }
 
 impl Known {
-    /// Where a table's rows have a mapping's columns.
+    /// Finds the columns of a mapping in a table's rows.
     ///
     /// # Errors
-    /// Why the table does not fit the mapping.
+    /// The reason why the table does not match the mapping.
     fn of(mapping: &Arc<Mapping>, relation: &Relation) -> Result<Known, String> {
         let place = |column: &str, type_oid: u32| {
             let mut columns = relation.columns.iter();
@@ -251,14 +251,15 @@ impl Known {
         self.mapping.key_of(&Self::pick(cells, &self.slots))
     }
 
-    /// A row that cannot be one here: reads that include it must be told, and loads tell them.
+    /// Returns the change for a row that cannot be represented. Reads of its range must report it, and loads will find
+    /// it.
     fn forget(&self) -> Change {
         Change::Forget {
             range: Range::prefix(&self.mapping.prefix),
         }
     }
 
-    /// The new row with cells of the old one that were not sent again; `None` if the old one has none of them.
+    /// Completes the new row with cells of the old one that were not sent again; `None` if there are none.
     fn completed(&self, old: &Old, new: &[Cell]) -> Option<Vec<Cell>> {
         if !new.contains(&Cell::Unchanged) {
             return None;
@@ -286,7 +287,7 @@ impl Known {
         Some(new)
     }
 
-    /// An insert or an update.
+    /// Translates an insert or an update.
     fn put(
         &self,
         old: &Old,
@@ -315,7 +316,7 @@ impl Known {
                 each(Change::Remove { key: before });
                 true
             }
-            // It was no row here until now.
+            // The row was not represented before.
             Some(Err(_)) => return each(self.forget()),
         };
         let values = Self::pick(new, &self.values);
@@ -323,7 +324,7 @@ impl Known {
             return each(Change::Put { key, value });
         }
         if moved || is_new {
-            // What the value holds was not sent, and the row that had it is elsewhere.
+            // The value was not sent, and the row that had it has another key.
             let range = Change::Remove { key }.range();
             return each(Change::Forget { range });
         }

@@ -1,15 +1,15 @@
-//! From a range of keys to the SQL that selects its rows.
+//! Translates a range of keys to the SQL condition that selects its rows.
 //!
-//! 1. The rows selected are all rows of the range, and perhaps more: whoever loads them drops those whose keys are
-//!    outside. So a bound that SQL cannot say is left out.
-//! 2. Leading slots that the range fixes become equalities on plain columns, which any index on them serves.
+//! 1. The condition selects all rows of the range, and perhaps more; the caller drops rows whose keys are outside. A
+//!    bound that SQL cannot express is therefore omitted.
+//! 2. Leading slots that the range determines become equalities on columns, which any index on these columns supports.
 
 use crate::mapping::{Mapping, Part, Slot, SlotKind};
 use crate::range::Range;
 use crate::sql::{identifier, literal};
 
 impl Mapping {
-    /// The `WHERE` of a range, empty for all rows. `None`: no row can be in it.
+    /// Returns the `WHERE` clause of a range, empty for all rows. `None` if the range cannot contain rows.
     pub fn conditions(&self, range: &Range) -> Option<String> {
         if range.lo >= range.hi {
             return None;
@@ -63,7 +63,7 @@ impl Slot {
         }
     }
 
-    /// Conditions that hold for all keys which go on from here with bytes from `lo` up to `hi`.
+    /// Returns conditions that hold for all keys whose remaining bytes are between `lo` and `hi`.
     fn bounds(&self, lo: &[u8], hi: Option<&[u8]>) -> Vec<String> {
         match (self.kind, self.width) {
             (SlotKind::Integer { .. }, Some(width)) => {
@@ -102,7 +102,7 @@ impl Slot {
     }
 }
 
-/// A bound up to the end of the slot: what follows is of later slots.
+/// Cuts a bound after the end of the slot. The rest belongs to later slots.
 fn through_end<'a>(bound: &'a [u8], end: &[u8]) -> &'a [u8] {
     if end.is_empty() {
         return bound;
@@ -111,22 +111,22 @@ fn through_end<'a>(bound: &'a [u8], end: &[u8]) -> &'a [u8] {
     found.map_or(bound, |at| &bound[..at + end.len()])
 }
 
-/// A text that is not greater than a bound.
+/// Returns a text that is less than or equal to a bound.
 fn least_text(bound: &[u8]) -> &str {
     let valid = bound.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     valid.split('\0').next().unwrap_or_default()
 }
 
-/// A text that no text below a bound is greater than, if there is one.
+/// Returns a text that is greater than or equal to every text below a bound, if there is one.
 fn most_text(bound: &[u8]) -> Option<&str> {
     match bound.iter().position(|&byte| byte == 0) {
-        // No text of PostgreSQL's holds a zero byte: the greatest below is what stands before it.
+        // Texts of PostgreSQL contain no zero byte, so the greatest one below the bound is the part before the zero.
         Some(zero) => std::str::from_utf8(&bound[..zero]).ok(),
         None => std::str::from_utf8(bound).ok(),
     }
 }
 
-/// The least number whose digits, followed by anything, may be `lo` or greater.
+/// Returns the smallest number whose digits, with any bytes after them, may be greater than or equal to `lo`.
 fn least_number(lo: &[u8], width: usize) -> Option<u64> {
     let digits = &lo[..lo.len().min(width)];
     let odd = digits.iter().position(|byte| !byte.is_ascii_digit());
@@ -137,7 +137,7 @@ fn least_number(lo: &[u8], width: usize) -> Option<u64> {
     }
 }
 
-/// The greatest number whose digits, followed by anything, may be less than `hi`.
+/// Returns the greatest number whose digits, with any bytes after them, may be less than `hi`.
 fn most_number(hi: &[u8], width: usize) -> Option<u64> {
     let digits = &hi[..hi.len().min(width)];
     let odd = digits.iter().position(|byte| !byte.is_ascii_digit());
@@ -148,7 +148,7 @@ fn most_number(hi: &[u8], width: usize) -> Option<u64> {
     }
 }
 
-/// `None` if it is more than any column holds.
+/// Pads digits to `width` and parses them. `None` if the number exceeds the range of every column type.
 fn padded(digits: &[u8], width: usize, filler: u8) -> Option<u64> {
     let all = digits.iter().copied();
     let all = all.chain(std::iter::repeat_n(filler, width - digits.len()));
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(conditions("post|b", "post|a"), None);
     }
 
-    /// Evaluates the conditions that `posts` makes, as PostgreSQL would.
+    /// Evaluates the conditions of `posts` as PostgreSQL would.
     fn holds(conditions: &str, author: &str, time: u64) -> bool {
         let Some(conditions) = conditions.strip_prefix(" WHERE ") else {
             return true;

@@ -1,4 +1,4 @@
-//! Connections: what the address says, and a few that loads and writes share.
+//! Connections: the parsed address, and a pool that loads and writes share.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,28 +18,28 @@ use crate::relay;
 use crate::sql::PRINTING;
 use crate::tls::{self, Tls};
 
-/// How long a connection may take to come about.
+/// Maximum time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks a server for TLS: it answers with one byte, `S` or `N`.
+/// Requests TLS from a server, which replies with one byte, `S` or `N`.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
-/// A connection on which PostgreSQL's protocol is spoken.
+/// A connection that carries PostgreSQL's protocol.
 pub(crate) type Wire = Box<dyn ReadWrite>;
 
 pub(crate) trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
 
-/// Where PostgreSQL is.
+/// The address of PostgreSQL.
 #[derive(Debug, Clone)]
 pub struct Address {
     config: Config,
-    /// `None` without it.
+    /// `None` for plaintext connections.
     tls: Option<Tls>,
-    /// When a server was asked last, it had none.
+    /// The server did not support TLS when a connection was last established.
     was_plain: Arc<AtomicBool>,
-    /// A name, or the folder of a Unix socket.
+    /// A host name, or the directory of a Unix socket.
     host: String,
     port: u16,
     user: String,
@@ -48,10 +48,10 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads `postgres://user:password@host:port/database?sslmode=...`, and the certificates that it names.
+    /// Parses `postgres://user:password@host:port/database?sslmode=...`, and reads the certificates that it names.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the address is invalid.
     pub fn parse(url: &str, statement_timeout: Duration) -> Result<Address, String> {
         let (url, mut tls) = tls::take_from(url)?;
         let mut config: Config = url
@@ -98,12 +98,13 @@ impl Address {
         })
     }
 
-    /// For people: without the password.
+    /// Returns the address for messages, without the password.
     pub fn shown(&self) -> String {
         format!("{}:{}/{}", self.host, self.port, self.database)
     }
 
-    /// What a replication client connects with: to PostgreSQL itself, or to a relay where there is TLS.
+    /// Returns the configuration of a replication client. It connects directly to PostgreSQL, or through a relay if TLS
+    /// is used.
     pub async fn replication(
         &self,
         slot: &str,
@@ -148,7 +149,7 @@ impl Address {
             classified(&error, message)
         })?;
         tokio::spawn(async move {
-            // Whoever uses the client is told too.
+            // The error is also returned to the user of the client.
             let _ = connection.await;
         });
         Ok(client)
@@ -176,7 +177,7 @@ impl Address {
         format!("PostgreSQL at {shown} cannot be reached: {why}{advice}")
     }
 
-    /// Makes a connection, with TLS as the address asks for.
+    /// Opens a connection, with TLS as the address specifies.
     async fn dial(&self) -> Result<Wire, String> {
         let said = |error: io::Error| error.to_string();
         if self.host.starts_with('/') {
@@ -208,14 +209,14 @@ impl Address {
     }
 }
 
-/// Connections for loads and writes, made as they are needed.
+/// A pool of connections for loads and writes, which are opened on demand.
 pub struct Pool {
     address: Address,
     room: Semaphore,
     idle: Mutex<Vec<Client>>,
 }
 
-/// A connection that nobody else uses.
+/// A connection that was taken from the pool.
 pub struct Borrowed<'a> {
     pool: &'a Pool,
     client: Option<Client>,
@@ -252,7 +253,7 @@ impl Pool {
         })
     }
 
-    /// Closes connections that nobody uses: after a break, they may be to a server that is gone.
+    /// Closes idle connections. After a connection was lost, they may belong to a server that no longer exists.
     pub fn clear(&self) {
         self.idle().clear();
     }
@@ -267,7 +268,8 @@ impl Borrowed<'_> {
         self.client.as_ref().expect("given back when dropped")
     }
 
-    /// Gives the connection back for others. One that is dropped without it, in the middle of something, is closed.
+    /// Returns the connection to the pool. A connection that is dropped instead, for example in the middle of a
+    /// transaction, is closed.
     pub fn give_back(mut self) {
         if let Some(client) = self.client.take().filter(|client| !client.is_closed()) {
             self.pool.idle().push(client);

@@ -1,17 +1,18 @@
-//! What can go wrong, and what the reader of the message can do about it.
+//! Errors, classified by the action that resolves them.
 
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// PostgreSQL cannot be reached, or the connection broke. Try again.
+    /// PostgreSQL is unreachable, or the connection was lost. Retry.
     Unreachable(String),
-    /// Something in PostgreSQL must be set right first; the message says how. It is tried again every few seconds.
+    /// The setup of PostgreSQL must be corrected; the message contains the correction. The connection is retried every
+    /// few seconds.
     Setup(String),
-    /// This read or write cannot be done; the message says why.
+    /// This read or write is not possible; the message contains the reason.
     Refused(String),
-    /// Whether a write was made is not known, or when it will be seen.
+    /// It is unknown whether a write was executed, or when it will be visible.
     Unknown(String),
 }
 
@@ -34,15 +35,15 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Whether an SQLSTATE means that something in PostgreSQL or in the configuration must be changed first: the credentials (class 28), the
-/// database's name (3D), or rights and objects that are missing (42).
+/// Returns whether an SQLSTATE requires a change in PostgreSQL or in the configuration: invalid credentials (class 28),
+/// a wrong database name (3D), or missing rights or objects (42).
 fn is_setup(sqlstate: &str) -> bool {
     ["28", "3D", "42"]
         .iter()
         .any(|class| sqlstate.starts_with(class))
 }
 
-/// The error of a statement or a connection attempt, with a message for people.
+/// Returns the error of a statement or a connection attempt.
 pub(crate) fn classified(error: &tokio_postgres::Error, message: String) -> Error {
     let code = error.code().map(tokio_postgres::error::SqlState::code);
     match code.is_some_and(is_setup) {
@@ -51,7 +52,7 @@ pub(crate) fn classified(error: &tokio_postgres::Error, message: String) -> Erro
     }
 }
 
-/// The error of a replication connection, which has the SQLSTATE in its text alone.
+/// Returns the error of a replication connection, whose SQLSTATE is only in its text.
 pub(crate) fn replication_failed(error: &pgwire_replication::PgWireError) -> Error {
     let said = error.to_string();
     let message = format!("replication from PostgreSQL broke: {said}");
@@ -62,7 +63,7 @@ pub(crate) fn replication_failed(error: &pgwire_replication::PgWireError) -> Err
     }
 }
 
-/// What PostgreSQL, or the way to it, said.
+/// Returns the message of PostgreSQL or of the connection, with details and hints.
 pub(crate) fn said(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(said) => {

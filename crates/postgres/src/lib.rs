@@ -1,5 +1,5 @@
-//! PostgreSQL as the truth of tables: ranges are loaded by query when they are read, and stay fresh by logical
-//! replication.
+//! PostgreSQL as the source of truth of tables. Ranges are loaded by query when they are read, and kept up to date by
+//! logical replication.
 //!
 //! ```text
 //!   a read misses ─► Database::load ─► session ─► work::load ── SELECT ──► PostgreSQL
@@ -11,9 +11,10 @@
 //!                                       └─► Event::Supply, Event::Apply ─► whoever keeps the rows
 //! ```
 //!
-//! Begin with `merge`: why a load and the stream together apply every commit exactly once. Then `database` (a connection's
-//! life), `session` (what goes on while it lasts), `mapping` (rows as keys), `conditions` (ranges as SQL), `verify` (what
-//! the database must offer) and `catalog` (how it is seen that this changed, if only for a moment).
+//! Start with `merge`, which explains why loads and the stream together apply every commit exactly once. Continue with
+//! `database` (the life of a connection), `session` (the work on one connection), `mapping` (rows as keys),
+//! `conditions` (ranges as SQL), `verify` (the required setup of the database) and `catalog` (how a temporary change of
+//! the setup is detected).
 //!
 //! `merge`, `changes`, `pgoutput`, `mapping`, `conditions` and `snapshot` do no I/O.
 

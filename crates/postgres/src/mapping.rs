@@ -1,7 +1,8 @@
-//! A mapped table: how rows become keys and values, and keys become columns again.
+//! A mapped table: the conversion of rows to keys and values, and of keys to columns.
 //!
-//! 1. A row's key and its slot columns determine one another. A row whose columns cannot be a key (a text that holds
-//!    what ends its slot, a number that needs more digits) is a [`Misfit`], never another row's key.
+//! 1. There is a one-to-one correspondence between a row's key and its slot columns. A row whose columns cannot form a
+//!    key is a [`Misfit`] and never gets another row's key. Examples are a text that contains the terminator of its
+//!    slot, and a number with too many digits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,15 +13,15 @@ use serde_json::value::RawValue;
 use crate::array;
 use crate::pgoutput::Cell;
 
-/// A key cannot be longer.
+/// Maximum length of a key.
 const KEY_BYTES_MAX: usize = 64 << 10;
 
-/// A table of larder that is a table of PostgreSQL.
+/// A table of larder that is stored in a table of PostgreSQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// As in `[tables.<name>]`.
+    /// The name in `[tables.<name>]`.
     pub name: String,
-    /// What every key begins with: the name and its separator.
+    /// The prefix of all keys: the name and its separator.
     pub prefix: Vec<u8>,
     pub pattern: String,
     pub schema: String,
@@ -28,10 +29,10 @@ pub struct Mapping {
     pub parts: Vec<Part>,
     pub slots: Vec<Slot>,
     pub values: Vec<Value>,
-    /// The value is a JSON object of several columns.
+    /// Whether the value is a JSON object of several columns.
     pub is_object: bool,
     pub through: bool,
-    /// The columns of a unique index within the slots' columns; known once the database has been asked.
+    /// The columns of a unique index that is within the slots' columns; empty until the database has been checked.
     pub unique: Vec<String>,
 }
 
@@ -47,13 +48,13 @@ pub struct Slot {
     pub column: String,
     pub width: Option<usize>,
     pub kind: SlotKind,
-    /// The number of the column's type in PostgreSQL; 0 until the database has been asked.
+    /// The OID of the column's type; 0 until the database has been checked.
     pub type_oid: u32,
-    /// The text that ends it, if it has no width and is not the last.
+    /// The terminator, if the slot has no width and is not the last.
     pub end: Vec<u8>,
 }
 
-/// What a slot's column holds.
+/// The type of a slot's column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlotKind {
     Text,
@@ -64,15 +65,15 @@ pub enum SlotKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     pub column: String,
-    /// Of the column, or of an array's elements.
+    /// The type of the column, or of an array's elements.
     pub kind: ValueKind,
-    /// As of a slot.
+    /// As [`Slot::type_oid`].
     pub type_oid: u32,
-    /// What separates elements as PostgreSQL prints them. `None`: the column is no array.
+    /// The separator of the elements in PostgreSQL's output. `None` if the column is not an array.
     pub delimiter: Option<u8>,
 }
 
-/// How a value's column is written in a key's value, and in JSON.
+/// The representation of a column in a row's value and in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
     Text,
@@ -83,16 +84,16 @@ pub enum ValueKind {
     Json,
 }
 
-/// A row that cannot be a row of the mapped table.
+/// A row that cannot be represented in the mapped table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
     pub column: String,
-    /// What of it does not fit, and what would.
+    /// The reason, and what would be valid.
     pub why: String,
 }
 
 impl Mapping {
-    /// What the configuration says. Types are those of text until the database has been asked.
+    /// Creates a mapping from the configuration. All types are text until the database has been checked.
     pub fn new(config: &MappedTable) -> Mapping {
         let (schema, table) = config
             .table
@@ -142,7 +143,7 @@ impl Mapping {
         }
     }
 
-    /// `schema.table`, for people.
+    /// Returns `schema.table`, for messages.
     pub fn shown(&self) -> String {
         match &*self.schema {
             "public" => self.table.clone(),
@@ -150,16 +151,16 @@ impl Mapping {
         }
     }
 
-    /// The columns that are loaded: the slots', then the value's.
+    /// Returns the columns to load: those of the slots, then those of the value.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         let slots = self.slots.iter().map(|slot| &*slot.column);
         slots.chain(self.values.iter().map(|value| &*value.column))
     }
 
-    /// The key of a row; `cells` are those of the slots, in order.
+    /// Returns the key of a row; `cells` are those of the slots, in order.
     ///
     /// # Errors
-    /// The row cannot be a row of this table.
+    /// The row cannot be represented in this table.
     pub fn key_of(&self, cells: &[Cell]) -> Result<Vec<u8>, Misfit> {
         let mut key = Vec::with_capacity(32);
         for part in &self.parts {
@@ -187,7 +188,7 @@ impl Mapping {
         Ok(key)
     }
 
-    /// The slots' columns of a key, as PostgreSQL writes them. `None`: no row has this key.
+    /// Returns the slots' columns of a key in PostgreSQL's output format. `None` if no row can have this key.
     pub fn columns_of(&self, key: &[u8]) -> Option<Vec<String>> {
         let mut rest = key;
         let mut columns = Vec::with_capacity(self.slots.len());
@@ -205,7 +206,7 @@ impl Mapping {
         rest.is_empty().then_some(columns)
     }
 
-    /// The value of a row; `cells` are those of the value's columns, in order. `None`: one was not sent.
+    /// Returns the value of a row; `cells` are those of the value's columns, in order. `None` if a cell was not sent.
     pub fn value_of(&self, cells: &[Cell]) -> Option<Vec<u8>> {
         if cells.contains(&Cell::Unchanged) {
             return None;
@@ -217,7 +218,7 @@ impl Mapping {
         self.object(cells, |value, cell| Some(value.json(cell)))
     }
 
-    /// The value of a row of which some columns were not sent, made of the value that it had.
+    /// Returns the new value of a row of which some columns were not sent; they are taken from its previous value.
     pub fn patched(&self, before: &[u8], cells: &[Cell]) -> Option<Vec<u8>> {
         if !self.is_object {
             return match cells.first() {
@@ -292,12 +293,12 @@ impl Slot {
         Ok(())
     }
 
-    /// Whether a slot without a width cannot hold this byte.
+    /// Returns whether a slot without a width cannot contain this byte.
     pub fn is_stop(&self, byte: u8) -> bool {
         byte == b'|' || self.end.first() == Some(&byte)
     }
 
-    /// How much of the rest of a key is this slot; `None` if it goes on to the end of what there is.
+    /// Returns the length of this slot in the rest of a key; `None` if `rest` ends before the slot does.
     pub fn len_in(&self, rest: &[u8]) -> Option<usize> {
         match self.width {
             Some(width) => (rest.len() >= width).then_some(width),
@@ -305,14 +306,14 @@ impl Slot {
         }
     }
 
-    /// The column's value for a slot's bytes, as PostgreSQL prints it; `None` if no row can have it.
+    /// Returns the column's value for a slot's bytes, in PostgreSQL's output format; `None` if no row can have it.
     pub fn column_value(&self, bytes: &[u8]) -> Option<String> {
         if self.width.is_some_and(|width| width != bytes.len()) || bytes.is_empty() {
             return None;
         }
         let text = match (self.kind, self.width) {
             (SlotKind::Integer { .. }, Some(_)) if bytes.contains(&b'-') => return None,
-            // The zeros before it are ours, but for that of 0 itself.
+            // Leading zeros are padding, except in 0 itself.
             (SlotKind::Integer { .. }, Some(_)) => {
                 let zeros = bytes.iter().take_while(|&&byte| byte == b'0').count();
                 &bytes[zeros.min(bytes.len() - 1)..]
@@ -324,7 +325,7 @@ impl Slot {
 }
 
 impl SlotKind {
-    /// The text, if PostgreSQL prints a value of this kind so.
+    /// Returns the text if it is a possible output of PostgreSQL for this type.
     fn printed(self, bytes: &[u8]) -> Option<&str> {
         let text = std::str::from_utf8(bytes).ok()?;
         let is_printed = match self {
@@ -351,7 +352,7 @@ impl SlotKind {
 }
 
 impl Value {
-    /// As the whole value of a row.
+    /// Returns the representation as the complete value of a row.
     fn plain(&self, cell: &Cell) -> Vec<u8> {
         match (cell, self.kind) {
             (Cell::Text(_), _) if self.delimiter.is_some() => self.json(cell).into_bytes(),
@@ -361,7 +362,7 @@ impl Value {
         }
     }
 
-    /// As a member of a JSON object.
+    /// Returns the representation as a member of a JSON object.
     fn json(&self, cell: &Cell) -> String {
         let Cell::Text(text) = cell else {
             return "null".to_owned();
@@ -376,12 +377,12 @@ impl Value {
 }
 
 impl ValueKind {
-    /// A value of this kind in JSON, from how PostgreSQL prints it.
+    /// Converts a value in PostgreSQL's output format to JSON.
     fn json(self, text: &str) -> String {
         match self {
             ValueKind::Boolean => if text == "t" { "true" } else { "false" }.to_owned(),
             ValueKind::Integer | ValueKind::Json => text.to_owned(),
-            // Numbers that JSON does not have, such as NaN, are texts.
+            // Numbers that JSON cannot represent, such as NaN, become strings.
             ValueKind::Number if serde_json::from_str::<&RawValue>(text).is_ok() => text.to_owned(),
             _ => quoted(text),
         }
@@ -394,12 +395,12 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// As JSON writes a text.
+/// Returns a text as a JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::String(text.to_owned()).to_string()
 }
 
-/// The bytes of `\x0aff`.
+/// Decodes the bytes of `\x0aff`.
 fn unhexed(text: &[u8]) -> Option<Vec<u8>> {
     let digits = text.strip_prefix(b"\\x")?;
     let digit = |byte: u8| char::from(byte).to_digit(16);
@@ -417,7 +418,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A mapping as `[tables.<name>]` declares it, with the kinds of its slots and values.
+    /// Returns a mapping as declared by `[tables.<name>]`, with the types of its slots and values.
     pub fn mapping(lines: &str, slots: &[SlotKind], values: &[ValueKind]) -> Mapping {
         let mut config = ServerConfig::default();
         let name = lines.split(['\'', '|', ':']).nth(1).unwrap_or_default();

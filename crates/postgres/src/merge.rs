@@ -1,5 +1,5 @@
-//! The merge of loads and the replication stream. No sockets, no clocks: what happened comes in, what is to be done
-//! goes out.
+//! The merge of loads and the replication stream, without sockets and clocks: events are inputs, and actions are
+//! outputs.
 //!
 //! ```text
 //!  begin_load ─► changes of its ranges are kept ─► loaded(rows, snapshot, lsn) ─► the stream passes lsn ─► Supply
@@ -8,13 +8,15 @@
 //!                                                                                           does not see)
 //! ```
 //!
-//! 1. **What is here is PostgreSQL at one position of its log.** A range is supplied once the stream has passed `lsn`, a
-//!    position behind every commit that its snapshot sees. So all ranges, whenever they were loaded, hold exactly what
-//!    was committed up to the position, and each later commit is applied to all of them once.
-//! 2. A commit that the snapshot does not see is in the stream, behind the begin of the load: its changes are kept. It
-//!    can be in the stream *before*, too: the stream tells of a commit when it is in the log, and other transactions see
-//!    it a moment later, or much later where a synchronous standby is waited for. Such a load is done again.
-//! 3. A commit that the snapshot sees is in the rows; of what was kept, its changes are dropped.
+//! 1. **The rows here are the state of PostgreSQL at one position of its log.** A range is supplied once the stream has
+//!    passed `lsn`, a position after every commit that its snapshot includes. All ranges, whenever they were loaded,
+//!    therefore contain exactly what was committed up to the position, and each later commit is applied once to all of
+//!    them.
+//! 2. A commit that the snapshot does not include is in the stream after the start of the load, and its changes are
+//!    retained. It can also be in the stream *before* the start: the stream contains a commit as soon as it is in the
+//!    log, but other transactions see it slightly later, or much later with synchronous standbys. Such a load is
+//!    repeated.
+//! 3. A commit that the snapshot includes is in the loaded rows, so its retained changes are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,7 +29,7 @@ pub type Row = (Vec<u8>, Vec<u8>);
 
 pub type LoadId = u64;
 
-/// What a load brought.
+/// The result of a load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     pub snapshot: Snapshot,
@@ -37,7 +39,7 @@ pub struct Loaded {
     pub rows: Vec<Row>,
 }
 
-/// What is to be done, in this order.
+/// An action that the caller must perform, in the order of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ready {
     Supply {
@@ -46,19 +48,19 @@ pub enum Ready {
         ranges: Vec<Range>,
         rows: Vec<Row>,
     },
-    /// Something that cannot be told changed in its ranges, or its snapshot was too old: load again.
+    /// Load again: a change in the ranges could not be applied, or the snapshot was too old.
     Again { load: LoadId },
-    /// What a write did has come.
+    /// The changes of a write have arrived.
     Seen { wait: u64 },
 }
 
 struct Load {
-    /// Who asked, and is supplied.
+    /// The core that requested the load and is supplied.
     core: usize,
     ranges: Vec<Range>,
-    /// How many transactions had begun in the stream when the load began.
+    /// Number of transactions that had started in the stream when the load started.
     began: u64,
-    /// What came since, with the transaction that did it.
+    /// The changes received since, with their transactions.
     changes: Vec<(u32, Change)>,
     loaded: Option<Loaded>,
     is_disturbed: bool,
@@ -69,14 +71,15 @@ struct Wait {
     lsn: Lsn,
 }
 
-/// Loads under way, and where the stream is.
+/// The loads in progress, and the position of the stream.
 #[derive(Default)]
 pub struct Merge {
     position: Lsn,
-    /// The transaction whose changes come.
+    /// The transaction whose changes are being received.
     current: u32,
     begun: u64,
-    /// Transactions that were in the stream and that some snapshot may not see yet, with their numbers in it.
+    /// Transactions that were in the stream and that some snapshots may not include yet, with their sequence numbers in
+    /// the stream.
     passed: VecDeque<(u64, u32)>,
     loads: BTreeMap<LoadId, Load>,
     waits: BTreeMap<u64, Wait>,
@@ -85,7 +88,7 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// At the position where the stream begins.
+    /// Creates a merge at the position where the stream starts.
     pub fn new(position: Lsn) -> Merge {
         Merge {
             position,
@@ -93,12 +96,12 @@ impl Merge {
         }
     }
 
-    /// What is here is PostgreSQL at this position.
+    /// Returns the position whose state the rows here represent.
     pub fn position(&self) -> Lsn {
         self.position
     }
 
-    /// Begins a load. Its snapshot must be taken after this.
+    /// Starts a load. Its snapshot must be taken afterwards.
     pub fn begin_load(&mut self, core: usize, ranges: Vec<Range>) -> LoadId {
         self.next += 1;
         let load = Load {
@@ -113,7 +116,7 @@ impl Merge {
         self.next
     }
 
-    /// A load under way that brings all these ranges.
+    /// Returns a load in progress that covers all these ranges.
     pub fn covering(&self, core: usize, ranges: &[Range]) -> Option<LoadId> {
         let covers = |load: &Load| {
             let is_in = |range| load.ranges.iter().any(|other| other.covers(range));
@@ -127,19 +130,19 @@ impl Merge {
         self.loads.get(&load).map_or(&[], |load| &load.ranges)
     }
 
-    /// The loads under way that bring rows of a range.
+    /// Returns the loads in progress that overlap a range.
     pub fn loads_of(&self, range: &Range) -> Vec<LoadId> {
         let loads = self.loads.iter();
         let of_it = loads.filter(|(_, load)| load.ranges.iter().any(|other| other.overlaps(range)));
         of_it.map(|(id, _)| *id).collect()
     }
 
-    /// A load has failed, or is not wanted any more.
+    /// Drops a load that has failed or is no longer needed.
     pub fn forget_load(&mut self, load: LoadId) {
         self.loads.remove(&load);
     }
 
-    /// Begins a load once more, with a new snapshot.
+    /// Restarts a load, which needs a new snapshot.
     pub fn begin_again(&mut self, load: LoadId) {
         if let Some(load) = self.loads.get_mut(&load) {
             load.began = self.begun;
@@ -149,7 +152,7 @@ impl Merge {
         }
     }
 
-    /// A load has brought its rows.
+    /// Receives the rows of a load.
     pub fn loaded(&mut self, id: LoadId, loaded: Loaded) {
         let Some(load) = self.loads.get_mut(&id) else {
             return;
@@ -165,8 +168,8 @@ impl Merge {
         self.prune(&snapshot);
     }
 
-    /// Forgets transactions that every later snapshot sees. Loads that are on their way may have an earlier one: what
-    /// was told before they began is remembered for them.
+    /// Drops transactions that every later snapshot includes. Loads in progress may have an earlier snapshot, so the
+    /// transactions before their start are retained for them.
     pub fn prune(&mut self, snapshot: &Snapshot) {
         let on_their_way = self.loads.values().filter(|load| load.loaded.is_none());
         let needed = on_their_way.map(|load| load.began).max().unwrap_or(0);
@@ -174,14 +177,14 @@ impl Merge {
             .retain(|(at, xid)| *at <= needed || !snapshot.is_past(*xid));
     }
 
-    /// A transaction begins in the stream.
+    /// Receives the start of a transaction.
     pub fn begin(&mut self, xid: u32) {
         self.begun += 1;
         self.current = xid;
         self.passed.push_back((self.begun, xid));
     }
 
-    /// A change of the transaction that has begun.
+    /// Receives a change of the current transaction.
     pub fn change(&mut self, change: &Change) {
         if self.loads.is_empty() {
             return;
@@ -194,7 +197,7 @@ impl Merge {
         }
     }
 
-    /// The transaction ends: the next one begins at `end` or later.
+    /// Receives the commit of the current transaction. The next one starts at `end` or later.
     pub fn commit(&mut self, end: Lsn) {
         self.position = self.position.max(end);
         let xid = self.current;
@@ -205,26 +208,26 @@ impl Merge {
         }
     }
 
-    /// Nothing that is not here was committed before `position`.
+    /// Records that all commits before `position` have been received.
     pub fn advance(&mut self, position: Lsn) {
         self.position = self.position.max(position);
     }
 
-    /// Rows of a range changed in a way that the stream does not tell: its loads are done again.
+    /// Repeats the loads that overlap a range, because its rows changed in a way that the stream does not express.
     pub fn disturb(&mut self, range: &Range) {
         let is_disturbed = |load: &Load| load.ranges.iter().any(|other| other.overlaps(range));
-        // A load that is on its way is done again when it has come.
+        // A load in progress is repeated after its rows have arrived.
         for load in self.loads.values_mut() {
             load.is_disturbed |= is_disturbed(load);
         }
     }
 
-    /// Waits until a transaction, or else this position, has come.
+    /// Registers a wait for a transaction, or otherwise for a position.
     pub fn wait_for(&mut self, xid: Option<u32>, lsn: Lsn) -> u64 {
         self.next += 1;
         let seen = xid.is_some_and(|xid| {
             let mut passed = self.passed.iter();
-            // The one that is coming is not here yet.
+            // The current transaction has not been received completely.
             passed.any(|(at, other)| *other == xid && (*at < self.begun || self.current != xid))
         });
         let lsn = if seen { 0 } else { lsn };
@@ -232,12 +235,12 @@ impl Merge {
         self.next
     }
 
-    /// Whether a load or a write is under way.
+    /// Returns whether a load or a write is in progress.
     pub fn is_awaited(&self) -> bool {
         !self.loads.is_empty() || !self.waits.is_empty() || !self.again.is_empty()
     }
 
-    /// A position that is waited for, if the stream is not there yet.
+    /// Returns the highest position that is waited for, if the stream has not reached it.
     pub fn awaited(&self) -> Option<Lsn> {
         let loads = self.loads.values().filter_map(|load| load.loaded.as_ref());
         let loads = loads.map(|loaded| loaded.lsn);
@@ -245,7 +248,7 @@ impl Merge {
         awaited.filter(|lsn| *lsn > self.position)
     }
 
-    /// What can be done now. Call it when all changes so far were handed on.
+    /// Returns the actions that are possible now. All changes so far must have been passed on before.
     pub fn take_ready(&mut self) -> Vec<Ready> {
         let mut ready: Vec<Ready> = Vec::new();
         for load in std::mem::take(&mut self.again) {
@@ -279,7 +282,7 @@ impl Merge {
     }
 }
 
-/// The rows as of now. `None` if that cannot be told.
+/// Returns the rows at the current position. `None` if they cannot be determined.
 fn merged(load: &Load, loaded: Loaded) -> Option<Vec<Row>> {
     if load.is_disturbed {
         return None;

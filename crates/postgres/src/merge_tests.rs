@@ -1,4 +1,5 @@
-//! The merge against a model of PostgreSQL: commits that become visible late and out of order, loads at any moment.
+//! Tests the merge against a model of PostgreSQL, with commits that become visible late and out of order, and loads at
+//! any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +18,19 @@ struct Commit {
     changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
-/// PostgreSQL, its stream, and an engine that takes what the merge says.
+/// PostgreSQL, its stream, and an engine that performs the merge's actions.
 #[derive(Default)]
 struct World {
     next_xid: u32,
     running: Vec<u32>,
     log: Vec<Commit>,
     visible: BTreeSet<u32>,
-    /// How many commits the stream has told.
+    /// Number of commits that the stream has sent.
     told: usize,
     merge: Merge,
     here: Vec<Range>,
     rows: Rows,
-    /// Loads that have begun, and those whose rows are on their way.
+    /// Started loads, and loads whose rows are in transit.
     begun: Vec<(LoadId, Range)>,
     coming: Vec<(LoadId, Range, Loaded)>,
     ranges: BTreeMap<LoadId, Range>,
@@ -57,7 +58,7 @@ impl World {
     }
 
     fn commit(&mut self, dice: u8, changes: &[(u8, bool)]) {
-        // A few transactions run at a time, and end in any order.
+        // A few transactions run concurrently and end in any order.
         while self.running.len() < 3 {
             self.next_xid += 1;
             self.running.push(self.next_xid);
@@ -66,7 +67,7 @@ impl World {
         let mut changed = Vec::new();
         for (number, is_put) in changes {
             let key = key(*number);
-            // Who writes a row waits until its last writer is seen to have ended.
+            // A writer of a row waits until the end of the row's previous writer is visible.
             let is_locked = self.log.iter().any(|commit| {
                 !self.visible.contains(&commit.xid)
                     && commit.changes.iter().any(|(other, _)| *other == key)
@@ -94,7 +95,7 @@ impl World {
 
     fn tell(&mut self) {
         let Some(commit) = self.log.get(self.told) else {
-            // Nothing is left to tell, and the server says so.
+            // Nothing is left to send, and the server reports its position.
             self.merge.advance(self.end());
             return;
         };
@@ -162,7 +163,7 @@ impl World {
                 Ready::Supply { ranges, rows, .. } => {
                     self.supplied += 1;
                     for (key, value) in rows {
-                        // What is here already stays as it is.
+                        // Existing rows are unchanged.
                         if !self.here.iter().any(|range| range.contains(&key)) {
                             self.rows.insert(key, value);
                         }
@@ -187,7 +188,7 @@ impl World {
         }
     }
 
-    /// Invariant 1 of `merge`.
+    /// Checks invariant 1 of `merge`.
     fn check(&self) {
         let mut expected = Rows::new();
         for commit in &self.log[..self.told] {
@@ -207,9 +208,9 @@ enum Step {
     Begin(u8, u8),
     Select,
     Arrive(u8),
-    /// Waits for the last commit, as its writer does.
+    /// Waits for the last commit, like its writer.
     Wait,
-    /// The engine evicts all.
+    /// The engine evicts everything.
     Evict,
 }
 
@@ -253,7 +254,7 @@ proptest! {
             world.hand_out();
             world.check();
         }
-        // In the end all loads come, once all is visible and told.
+        // Finally, once everything is visible and sent, all loads complete.
         for _ in 0..world.log.len() {
             world.show(0);
         }
@@ -269,7 +270,8 @@ proptest! {
     }
 }
 
-/// A load whose snapshot does not see what the stream has told before must be done again: else that commit is lost.
+/// A load whose snapshot does not include a commit that the stream has already sent must be repeated, or the commit
+/// would be lost.
 #[test]
 fn a_snapshot_behind_the_stream_is_not_used() {
     let mut world = World::default();
@@ -288,7 +290,7 @@ fn a_snapshot_behind_the_stream_is_not_used() {
     world.check();
 }
 
-/// A load that sees what the stream has not told yet waits for it.
+/// A load that includes a commit which the stream has not sent yet waits for it.
 #[test]
 fn a_snapshot_ahead_of_the_stream_waits_for_it() {
     let mut world = World::default();

@@ -1,22 +1,22 @@
-//! Decodes what PostgreSQL's output plugin `pgoutput` sends (protocol version 1, text format).
+//! Decodes the messages of PostgreSQL's output plugin `pgoutput` (protocol version 1, text format).
 //!
-//! Bytes come from the network: whatever they are, the answer is a message or an error.
+//! The bytes come from the network: any input results in a message or an error.
 
 use std::fmt;
 
 use bytes::{Buf, Bytes};
 
-/// A column's value in a row.
+/// The value of a column in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
     Null,
-    /// As PostgreSQL prints it.
+    /// In PostgreSQL's output format.
     Text(Bytes),
-    /// A large value that an update left as it was, and that is not sent.
+    /// A large value that an update did not change, and that was not sent.
     Unchanged,
 }
 
-/// A table as later messages refer to it.
+/// The description of a table, to which later messages refer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
     pub oid: u32,
@@ -28,19 +28,19 @@ pub struct Relation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelationColumn {
     pub name: String,
-    /// Updates and deletes tell it of the row as it was.
+    /// Updates and deletes contain the column's previous value.
     pub is_identity: bool,
     pub type_oid: u32,
 }
 
-/// What tells the row that an update or a delete found.
+/// The previous row in an update or a delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Old {
-    /// The key columns are as in the new row.
+    /// The key columns are the same as in the new row.
     Same,
-    /// The columns of the replica identity alone.
+    /// Only the columns of the replica identity.
     Key(Vec<Cell>),
-    /// The whole row.
+    /// The complete row.
     Row(Vec<Cell>),
 }
 
@@ -63,11 +63,11 @@ pub enum Message {
     Truncate {
         relations: Vec<u32>,
     },
-    /// A type's name, or where a change came from: nothing that rows depend on.
+    /// A type's name or an origin, which do not affect rows.
     Other,
 }
 
-/// Bytes that are no message.
+/// Bytes that are not a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed(&'static str);
 
@@ -81,10 +81,10 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Reads one message.
+/// Decodes one message.
 ///
 /// # Errors
-/// It is cut short, or of a kind that was not asked for.
+/// The message is truncated, or of an unexpected kind.
 pub fn decode(mut bytes: Bytes) -> Result<Message, Malformed> {
     let bytes = &mut bytes;
     Ok(match byte(bytes)? {

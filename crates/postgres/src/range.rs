@@ -1,6 +1,6 @@
 //! Half-open ranges of keys.
 
-/// Keys from `lo` up to, not including, `hi`.
+/// The keys from `lo` (inclusive) to `hi` (exclusive).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
     pub lo: Vec<u8>,
@@ -15,7 +15,7 @@ impl Range {
         }
     }
 
-    /// All keys that begin with `prefix`, which ends in a byte below 0xff.
+    /// Returns the range of all keys with a prefix, whose last byte must be less than 0xff.
     pub fn prefix(prefix: &[u8]) -> Range {
         let mut hi = prefix.to_vec();
         if let Some(last) = hi.last_mut() {
@@ -36,7 +36,7 @@ impl Range {
         self.lo < other.hi && other.lo < self.hi
     }
 
-    /// The bytes that all its keys begin with, and whether it is the one key `lo`.
+    /// Returns the common prefix of all its keys, and whether it contains only the key `lo`.
     pub fn common(&self) -> (&[u8], bool) {
         let (lo, hi) = (&self.lo, &self.hi);
         if hi.len() == lo.len() + 1 && hi.starts_with(lo) && hi[lo.len()] == 0 {

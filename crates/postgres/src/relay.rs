@@ -1,10 +1,11 @@
-//! A way for the replication client through a connection that we made: it cannot be given one, but it can use a Unix socket.
+//! Relays the replication client through a connection opened by this crate. The client does not accept an open
+//! connection, but it can connect to a Unix socket.
 //!
 //! ```text
 //!  ReplicationClient ── Unix socket in a folder that nobody else may enter ── relay ── TLS ──► PostgreSQL
 //! ```
 //!
-//! The folder is gone as soon as the one connection has come.
+//! The directory is removed as soon as the client has connected.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,7 +18,7 @@ use tokio::net::UnixListener;
 
 use crate::connect::Wire;
 
-/// A folder that goes when it is dropped, with the socket in it.
+/// A directory that is removed with its socket on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -33,7 +34,7 @@ impl Folder {
             );
             let path = std::env::temp_dir().join(name);
             match builder.create(&path) {
-                // An earlier process may have left one.
+                // An earlier process may have left one behind.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => return made.map(|()| Folder(path)),
             }
@@ -43,15 +44,16 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is an empty folder, or a socket that nobody listens on.
+        // At worst, an empty directory or an unused socket is left.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The folder in which one connection to `port`, if it comes before `timeout`, is passed on to `wire`.
+/// Returns a directory with a socket for `port`. The first connection to it, if it arrives within `timeout`, is relayed
+/// to `wire`.
 ///
 /// # Errors
-/// The folder or the socket cannot be made.
+/// The directory or the socket cannot be created.
 pub fn to(mut wire: Wire, port: u16, timeout: Duration) -> io::Result<PathBuf> {
     let folder = Folder::make()?;
     let listener = UnixListener::bind(socket(&folder.0, port))?;
@@ -60,14 +62,14 @@ pub fn to(mut wire: Wire, port: u16, timeout: Duration) -> io::Result<PathBuf> {
         let accepted = tokio::time::timeout(timeout, listener.accept()).await;
         drop((listener, folder));
         if let Ok(Ok((mut client, _))) = accepted {
-            // How it ended is seen at both ends.
+            // Both ends detect the end themselves.
             let _ = copy_bidirectional(&mut client, &mut wire).await;
         }
     });
     Ok(path)
 }
 
-/// Where PostgreSQL's clients look for a socket.
+/// Returns the path at which PostgreSQL's clients look for a socket.
 fn socket(folder: &Path, port: u16) -> PathBuf {
     folder.join(format!(".s.PGSQL.{port}"))
 }

@@ -1,8 +1,8 @@
-//! The replication slot: what makes PostgreSQL keep its log for us.
+//! The replication slot, which makes PostgreSQL retain its log.
 //!
-//! A *temporary* slot ends with its connection. A *permanent* one outlives it: then PostgreSQL's log waits for larder,
-//! and nothing need be loaded anew. Rows are in memory alone, so a slot is of no use to a larder that has been
-//! restarted: it makes a new one.
+//! A *temporary* slot ends with its connection. A *permanent* slot outlives the connection: PostgreSQL retains its log
+//! until larder reconnects, and nothing has to be loaded again. Rows are only in memory, so an old slot is useless
+//! after a restart of larder, which creates a new one.
 
 use pgwire_replication::ReplicationClient;
 
@@ -13,7 +13,7 @@ use crate::snapshot::{Lsn, parse_lsn};
 use crate::sql::literal;
 use crate::work;
 
-/// A name that no other connection has.
+/// Returns a name that no other connection uses.
 pub fn temporary_name() -> String {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,11 +25,12 @@ pub fn temporary_name() -> String {
     format!("larder_{}_{nanos:x}_{count}", std::process::id())
 }
 
-/// The transaction that the creation of a slot waits for, for people. A slot begins when all transactions have ended that wrote, in any
-/// database of the server, when its creation began; it waits for one after the other. `None`: it waits for none at the moment.
+/// Returns a description of the transaction that blocks the creation of a slot, or `None` if there is none at the
+/// moment. A slot starts when all transactions have ended that had written, in any database of the server, when its
+/// creation began. It waits for one after the other.
 ///
 /// # Errors
-/// PostgreSQL cannot be asked.
+/// PostgreSQL is unreachable.
 pub async fn blocker(pool: &Pool, name: &str) -> Result<Option<String>, Error> {
     let sql = format!(
         "SELECT h.pid, p.gid, a.datname, a.usename, a.application_name, \
@@ -53,7 +54,7 @@ pub async fn blocker(pool: &Pool, name: &str) -> Result<Option<String>, Error> {
     for (what, at) in [("database", 2), ("user", 3), ("application", 4)] {
         about.extend(cell(at).map(|text| format!("{what} {text}")));
     }
-    // Of another user's transaction, without the role pg_read_all_stats, it is not visible.
+    // Not visible for another user's transaction without the role pg_read_all_stats.
     about.push(match cell(5) {
         Some(seconds) => format!("open for {seconds} s"),
         None => "open for an unknown time".to_owned(),
@@ -62,21 +63,22 @@ pub async fn blocker(pool: &Pool, name: &str) -> Result<Option<String>, Error> {
     Ok(Some(shown))
 }
 
-/// Ends the creation of a slot that waits: PostgreSQL does not notice that its connection is closed before the wait ends.
+/// Aborts the creation of a slot. PostgreSQL does not notice that the connection was closed until the creation stops
+/// waiting.
 pub async fn end_creation(pool: &Pool, name: &str) {
     let sql = format!(
         "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots \
          WHERE slot_name = {} AND active_pid IS NOT NULL AND confirmed_flush_lsn IS NULL",
         literal(name)
     );
-    // Without it the slot is gone when the transactions have ended.
+    // If this fails, the slot disappears when the transactions have ended.
     let _ = work::rows(pool, &sql).await;
 }
 
-/// Makes a slot; tells the position from which it tells of commits.
+/// Creates a slot, and returns the position from which it sends commits.
 ///
 /// # Errors
-/// [`Error::Setup`] with what PostgreSQL says.
+/// [`Error::Setup`] with PostgreSQL's message.
 pub async fn create(
     client: &mut ReplicationClient,
     name: &str,
@@ -99,7 +101,7 @@ pub async fn create(
     point.ok_or_else(|| Error::Unreachable("PostgreSQL tells no position of the slot".to_owned()))
 }
 
-/// Whether a permanent slot still has all that came since its connection was lost.
+/// Returns whether a permanent slot still has all changes since its connection was lost.
 pub async fn can_resume(
     client: &mut ReplicationClient,
     name: &str,
@@ -127,10 +129,10 @@ pub async fn can_resume(
     Ok(is_whole && confirmed.is_some_and(|confirmed| confirmed <= kept.position))
 }
 
-/// Drops a slot that an earlier run, or an earlier connection, left.
+/// Drops a slot that an earlier run or connection left behind.
 ///
 /// # Errors
-/// Somebody uses it.
+/// The slot is in use.
 pub async fn drop_own(pool: &Pool, name: &str) -> Result<(), Error> {
     let connection = pool.get().await?;
     let sql = format!(

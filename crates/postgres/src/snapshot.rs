@@ -1,30 +1,30 @@
-//! Which transactions a snapshot of PostgreSQL sees, and positions in its log.
+//! Snapshots of PostgreSQL, which determine the visible transactions, and positions in its log.
 
 use std::collections::BTreeSet;
 
 /// A position in PostgreSQL's write-ahead log.
 pub type Lsn = u64;
 
-/// Reads `16/B374D848`.
+/// Parses `16/B374D848`.
 pub fn parse_lsn(text: &str) -> Option<Lsn> {
     let (high, low) = text.split_once('/')?;
     let part = |text| u32::from_str_radix(text, 16).ok();
     Some(u64::from(part(high)?) << 32 | u64::from(part(low)?))
 }
 
-/// As PostgreSQL writes a position.
+/// Formats a position as PostgreSQL does.
 pub fn show_lsn(lsn: Lsn) -> String {
     format!("{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff)
 }
 
-/// What `pg_current_snapshot()` tells: `xmin:xmax:in,progress`.
+/// The result of `pg_current_snapshot()`: `xmin:xmax:in,progress`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// All transactions before this one have ended.
+    /// All transactions before this one had ended.
     pub xmin: u64,
-    /// None from this one on had ended.
+    /// No transaction from this one on had ended.
     pub xmax: u64,
-    /// Those in between that had not.
+    /// The transactions between them that had not ended.
     pub running: BTreeSet<u64>,
 }
 
@@ -40,14 +40,14 @@ impl Snapshot {
         })
     }
 
-    /// Whether it sees what a committed transaction did. The replication stream tells the lower half of a
-    /// transaction's number; no two that matter at a time are two thousand million apart.
+    /// Returns whether the snapshot includes the changes of a committed transaction. The replication stream contains
+    /// only the lower half of a transaction's number; the relevant numbers are never two billion apart.
     pub fn sees(&self, xid: u32) -> bool {
         let xid = self.whole(xid);
         xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
     }
 
-    /// Whether every later snapshot sees it too, and nobody need remember it.
+    /// Returns whether every later snapshot also includes the transaction, so that it need not be remembered.
     pub fn is_past(&self, xid: u32) -> bool {
         self.whole(xid) < self.xmin
     }

@@ -1,7 +1,7 @@
-//! The SQL that loads rows and writes them.
+//! The SQL statements that load and write rows.
 //!
-//! Statements are texts with values quoted into them: several go in one message, and what comes back is PostgreSQL's
-//! own printing of values, the same as in the replication stream.
+//! Statements are texts with quoted values. This allows several statements in one message, and makes PostgreSQL return
+//! values in the same output format as in the replication stream.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,15 @@ pub fn literal(text: &str) -> String {
     escape_literal(text)
 }
 
-/// What a session prints and how: the same for loads and for replication.
+/// Settings that determine the output format, the same for loads and for replication.
 pub const PRINTING: &str = "-c datestyle=ISO -c intervalstyle=postgres -c extra_float_digits=3 -c bytea_output=hex \
      -c timezone=UTC -c standard_conforming_strings=on -c xmloption=content -c lc_monetary=C";
 
-/// What begins a load: its snapshot. All statements up to the end see the same. Where row security would hide rows, it fails.
+/// Starts a load and reads its snapshot, which all statements until its end share. Fails if row security would hide
+/// rows.
 pub const LOAD_BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL row_security = off; \
      SELECT pg_current_snapshot()::text;";
-/// What ends it. The position was read after the snapshot was taken: every commit that it sees lies before.
+/// Ends a load. The position is read after the snapshot was taken, so every commit in the snapshot is before it.
 pub const LOAD_END: &str = "SELECT pg_current_wal_insert_lsn()::text; COMMIT";
 
 /// A client's write.
@@ -68,11 +69,11 @@ impl Mapping {
         format!("{}.{}", identifier(&self.schema), identifier(&self.table))
     }
 
-    /// Selects the rows of a range, and perhaps more; `None` if there are none.
+    /// Returns the statement that selects the rows of a range, and perhaps more; `None` if there can be none.
     pub fn select(&self, range: &Range, rows_max: u64) -> Option<String> {
         let columns: Vec<String> = self.columns().map(identifier).collect();
         Some(format!(
-            // Rows of tables that inherit from it are told of as theirs.
+            // Changes of tables that inherit from this one are sent as changes of those tables.
             "SELECT {} FROM ONLY {}{} LIMIT {};",
             columns.join(", "),
             self.qualified(),
@@ -81,10 +82,10 @@ impl Mapping {
         ))
     }
 
-    /// The statement of one row's SET.
+    /// Returns the statement for the SET of one row.
     ///
     /// # Errors
-    /// The key or the value cannot be a row's.
+    /// The key or the value is invalid for this table.
     pub fn set(&self, key: &[u8], value: &[u8], when: When) -> Result<String, String> {
         let keys = self.key_columns(key)?;
         let values = self.value_literals(value)?;
@@ -93,7 +94,7 @@ impl Mapping {
             let assignments: Vec<String> = assignments
                 .map(|(value, literal)| format!("{} = {literal}", identifier(&value.column)))
                 .collect();
-            // An update that changes nothing still tells whether the row is there.
+            // An update that changes nothing still reports whether the row exists.
             let assignments = match assignments.is_empty() {
                 true => {
                     let column = identifier(&self.slots[0].column);
@@ -129,7 +130,7 @@ impl Mapping {
         ))
     }
 
-    /// The statement of one row's DEL; `None` if there can be no such row.
+    /// Returns the statement for the DEL of one row; `None` if no such row can exist.
     pub fn remove(&self, key: &[u8]) -> Option<String> {
         let keys = self.columns_of(key)?;
         Some(format!(
@@ -139,10 +140,10 @@ impl Mapping {
         ))
     }
 
-    /// The statement of INCRBY; it returns the sum.
+    /// Returns the statement for INCRBY, which returns the sum.
     ///
     /// # Errors
-    /// The key cannot be a row's, or the value is no integer column.
+    /// The key is invalid for this table, or the value is not an integer column.
     pub fn increment(&self, key: &[u8], by: i64) -> Result<String, String> {
         let keys = self.key_columns(key)?;
         let [
@@ -202,7 +203,7 @@ impl Mapping {
                 self.name
             )),
             [one] if !self.is_object && one.delimiter.is_some() => {
-                // As null is read.
+                // A null value is read as the empty text.
                 if value.is_empty() {
                     return Ok(vec!["NULL".to_owned()]);
                 }
@@ -241,7 +242,7 @@ impl Mapping {
 }
 
 impl Value {
-    /// The literal of a JSON array for an array's column; `None` if either is none.
+    /// Returns the literal of a JSON array for an array column; `None` if either is not an array.
     fn array_literal(&self, json: &RawValue) -> Option<Result<String, String>> {
         let array = array::from_json(json, self.delimiter?, self.kind == ValueKind::Json)?;
         Some(text_literal(array.as_bytes()))

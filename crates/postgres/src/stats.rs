@@ -17,14 +17,15 @@ macro_rules! counters {
             streaming: AtomicBool,
             tables: Mutex<Vec<(String, Option<String>)>>,
             creating: Mutex<Option<String>>,
-            /// The position up to which all changes were handed on, and how often changes were that are not applied yet.
+            /// The position up to which all changes were passed on, and the number of batches that were passed on but
+            /// not applied.
             handed_on: AtomicU64,
             unapplied: AtomicU64,
             $($(#[doc = $doc])* pub(crate) $name: AtomicU64,)*
         }
 
         impl Stats {
-            /// Name, meaning and value of each figure.
+            /// Returns the name, meaning and value of each statistic.
             pub fn figures(&self) -> Vec<(&'static str, &'static str, u64)> {
                 vec![$((stringify!($name), concat!($($doc,)*).trim_ascii_start(), self.$name.load(Relaxed)),)*]
             }
@@ -66,10 +67,11 @@ counters! {
 /// The statistics that are gauges instead of counters.
 pub const GAUGES: [&str; 3] = ["lag_bytes", "position", "settling"];
 
-/// What is held while changes are on their way to whoever keeps the rows. When it is dropped they are applied, and more may come.
+/// A guard that is held while changes are passed to the tables. Dropping it reports them as applied and makes room for
+/// more.
 pub struct Credit {
     stats: Arc<Stats>,
-    /// Everything up to here is applied then.
+    /// The position up to which everything is applied when the guard is dropped.
     position: Lsn,
     _room: OwnedSemaphorePermit,
 }
@@ -99,7 +101,7 @@ impl Drop for Credit {
 }
 
 impl Stats {
-    /// All changes up to a position were handed on.
+    /// Records that all changes up to a position were passed on.
     pub(crate) fn set_handed_on(&self, position: Lsn) {
         self.handed_on.store(position, SeqCst);
         if self.unapplied.load(SeqCst) == 0 {
@@ -107,25 +109,26 @@ impl Stats {
         }
     }
 
-    /// A stream begins.
+    /// Records the start of a stream.
     pub(crate) fn begin_at(&self, position: Lsn) {
         self.handed_on.store(position, SeqCst);
         self.position.store(position, SeqCst);
     }
 
-    /// `streaming`, or what is done or wrong instead.
+    /// Returns `streaming`, or a description of the current activity or error.
     pub fn state(&self) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.clone()
     }
 
-    /// The mapped tables by name, each with what keeps it from being read and followed, as of the last look at the database.
+    /// Returns the names of the mapped tables, each with the fault that prevents reading and following it, as of the
+    /// last check of the database.
     pub fn tables(&self) -> Vec<(String, Option<String>)> {
         let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         tables.clone()
     }
 
-    /// What is wrong, for people: with the connection, or with some of the tables.
+    /// Returns descriptions of the faults: of the connection, or of individual tables.
     pub fn faults(&self) -> Vec<String> {
         if !self.is_streaming() {
             return vec![format!("tables of PostgreSQL: {}", self.state())];
@@ -136,7 +139,7 @@ impl Stats {
         faults.collect()
     }
 
-    /// The slot whose creation is under way.
+    /// Returns the name of the slot that is being created.
     pub(crate) fn creating(&self) -> Option<String> {
         let slot = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
         slot.clone()
@@ -147,7 +150,7 @@ impl Stats {
         *creating = slot.map(str::to_owned);
     }
 
-    /// Logs what changed.
+    /// Sets the state of the tables, and logs the differences.
     pub(crate) fn set_tables(&self, now: Vec<(String, Option<String>)>) {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, fault) in &now {
@@ -169,7 +172,7 @@ impl Stats {
         *tables = now;
     }
 
-    /// Whether changes come in.
+    /// Returns whether changes are being received.
     pub fn is_streaming(&self) -> bool {
         self.streaming.load(Relaxed)
     }

@@ -1,14 +1,15 @@
-//! TLS to PostgreSQL: what `sslmode` and its kin in the address ask for, with the meaning that libpq gives them.
+//! TLS connections to PostgreSQL: `sslmode` and the related parameters of the address, with the same meaning as in
+//! libpq.
 //!
-//! | `sslmode` | encrypted | the certificate is signed by a known authority | and is of this host |
+//! | `sslmode` | encrypted | the certificate must be signed by a trusted authority | and must name this host |
 //! |---|---|---|---|
 //! | `disable` | no | | |
-//! | `prefer` | if the server can | | |
-//! | `require` | yes | if `sslrootcert` names one | |
+//! | `prefer` | if the server supports it | | |
+//! | `require` | yes | if `sslrootcert` is set | |
 //! | `verify-ca` | yes | yes | |
 //! | `verify-full` | yes | yes | yes |
 //!
-//! A certificate that is itself in `sslrootcert` needs no other authority: so one that signed itself can be trusted.
+//! A certificate that is itself in `sslrootcert` needs no other authority, so self-signed certificates can be trusted.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,10 +27,10 @@ use rustls::{
 use tokio_rustls::TlsConnector;
 use url::form_urlencoded;
 
-/// How a connection is to be made.
+/// The TLS configuration of a connection.
 #[derive(Clone)]
 pub struct Tls {
-    /// Without TLS if the server cannot.
+    /// Use plaintext if the server does not support TLS.
     pub may_be_plain: bool,
     pub connector: TlsConnector,
 }
@@ -40,7 +41,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// What the address says.
+/// The TLS parameters of an address.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     mode: Option<String>,
@@ -49,10 +50,10 @@ struct Asked {
     key: Option<PathBuf>,
 }
 
-/// Takes what is about TLS out of an address; `None` if there is to be none.
+/// Removes the TLS parameters from an address, and returns the TLS configuration; `None` for plaintext.
 ///
 /// # Errors
-/// What is wrong with it, or with a file that it names.
+/// The reason why the parameters, or a file that they name, are invalid.
 pub fn take_from(url: &str) -> Result<(String, Option<Tls>), String> {
     let (rest, asked) = split(url);
     let tls = asked.tls().map_err(|why| format!("postgres.url: {why}"))?;
@@ -88,7 +89,7 @@ fn split(url: &str) -> (String, Asked) {
 impl Asked {
     fn tls(&self) -> Result<Option<Tls>, String> {
         let mode = self.mode.as_deref().unwrap_or("prefer");
-        // As libpq reads it, for the sake of old addresses.
+        // For compatibility with old addresses, as in libpq.
         let is_signed = mode == "require" && self.root.is_some();
         let (checks_signature, checks_name) = match mode {
             "disable" => return Ok(None),
@@ -147,15 +148,15 @@ fn certificates(path: &Path, name: &str) -> Result<Vec<CertificateDer<'static>>,
     }
 }
 
-/// Whom a certificate may be signed by.
+/// The trusted certificates.
 #[derive(Debug)]
 struct Trusted {
     authorities: RootCertStore,
-    /// Those that are trusted as they are.
+    /// Certificates that are trusted themselves.
     themselves: Vec<CertificateDer<'static>>,
 }
 
-/// The certificates of a file, or those that this system trusts.
+/// Returns the certificates of a file, or those that the system trusts.
 fn trusted(root: Option<&Path>) -> Result<Trusted, String> {
     let named = root.filter(|path| *path != Path::new("system"));
     let all = match named {
@@ -177,10 +178,10 @@ fn trusted(root: Option<&Path>) -> Result<Trusted, String> {
     })
 }
 
-/// What is looked at in a server's certificate.
+/// The checks of a server's certificate.
 #[derive(Debug)]
 struct Verifier {
-    /// By whom it must be signed, if by anybody.
+    /// The authorities that must have signed the certificate; `None` if the signature is not checked.
     trusted: Option<Trusted>,
     checks_name: bool,
     provider: Arc<CryptoProvider>,
@@ -202,7 +203,8 @@ impl Trusted {
             provider.signature_verification_algorithms.all,
         );
         match verified {
-            // Whether it is valid now is looked at first; what else is said of it is that it was not signed by another.
+            // The validity period is checked first. Any other error means that the certificate was not signed by
+            // another one.
             Err(rustls::Error::InvalidCertificate(why))
                 if !is_of_time(&why) && self.themselves.iter().any(|own| own == certificate) =>
             {

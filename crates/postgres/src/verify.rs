@@ -1,6 +1,7 @@
-//! Looks at the database before anything is read from it: what is missing is said with the statement that mends it.
+//! Checks the database before anything is read from it. The message of an error contains the statement that corrects
+//! it.
 //!
-//! Nothing is changed here: a database's schema, publications and rights are its owner's.
+//! Nothing is changed here: the owner of the database controls its schema, publications and rights.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,32 +13,34 @@ use crate::error::{Error, classified, said};
 use crate::mapping::{Mapping, SlotKind, ValueKind};
 use crate::sql::literal;
 
-/// The database as it was looked at.
+/// The result of a check of the database.
 #[derive(Debug, Clone)]
 pub struct Verified {
     pub tables: Vec<VerifiedTable>,
     pub versions: Versions,
-    /// What asks for the versions again.
+    /// The statement that reads the versions again.
     pub look: Arc<str>,
 }
 
-/// A mapping as its table is now.
+/// A mapping and the current state of its table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedTable {
     pub mapping: Arc<Mapping>,
-    /// The table's number, which the replication stream tells.
+    /// The table's OID, which the replication stream contains.
     pub number: u32,
-    /// Why the table can be neither read nor followed: the message says what to run. Other tables do not depend on it.
+    /// The reason why the table can be neither read nor followed; the message contains the correction. Other tables are
+    /// not affected.
     pub fault: Option<String>,
 }
 
 impl Verified {
-    /// Whether the publication is the one of an earlier look, and was in between.
+    /// Returns whether the publication is the same as in an earlier check and was not replaced in between.
     pub fn is_published_as(&self, before: &Verified) -> bool {
         self.versions.publication == before.versions.publication
     }
 
-    /// The places of tables that can be followed, but of which a stream that began at an earlier look may lack changes; and why.
+    /// Returns the indexes of tables that can be followed, but for which a stream that started before may lack changes,
+    /// with the reason.
     pub fn needing_new_stream(&self, before: &Verified) -> Vec<(usize, &'static str)> {
         let tables = self.tables.iter().zip(&before.tables).enumerate();
         let needing = tables.filter_map(|(at, (table, before_then))| {
@@ -54,8 +57,8 @@ impl Verified {
         needing.collect()
     }
 
-    /// The tables whose rows may have changed since an earlier look in ways that the stream does not tell, and those that cannot be followed
-    /// any more.
+    /// Returns the tables whose rows may have changed since an earlier check without notification by the stream, and
+    /// those that cannot be followed any more.
     pub fn changed_since<'v>(
         &'v self,
         before: &'v Verified,
@@ -68,13 +71,13 @@ impl Verified {
         changed.map(|(_, (table, _))| &*table.mapping)
     }
 
-    /// The table that a key or the beginning of a range is of.
+    /// Returns the table of a key, or of the start of a range.
     pub fn table_of(&self, key: &[u8]) -> Option<&VerifiedTable> {
         let mut tables = self.tables.iter();
         tables.find(|table| key.starts_with(&table.mapping.prefix))
     }
 
-    /// The first fault of the tables that these keys are of.
+    /// Returns the first fault of the tables of these keys.
     pub fn fault_of<'k>(&self, mut keys: impl Iterator<Item = &'k [u8]>) -> Option<Error> {
         let fault = keys.find_map(|key| self.table_of(key)?.fault.clone());
         fault.map(Error::Setup)
@@ -83,10 +86,10 @@ impl Verified {
 
 type Row = Vec<Option<String>>;
 
-/// Looks at everything. The same versions twice mean that nothing changed in between.
+/// Checks everything. If two checks have the same versions, nothing changed in between.
 ///
 /// # Errors
-/// [`Error::Setup`] for the first thing that must be set right before any of the tables can be followed.
+/// [`Error::Setup`] for the first fault that prevents all tables from being followed.
 pub async fn verify(
     client: &Client,
     mappings: &[Mapping],
@@ -125,7 +128,7 @@ fn faulty(mapping: &Mapping, fault: String) -> VerifiedTable {
     }
 }
 
-/// Without any table to follow there is no use in a slot, which would keep PostgreSQL's log.
+/// Without a table to follow, a slot would only make PostgreSQL retain its log.
 fn refuse_if_all_fail(tables: &[VerifiedTable]) -> Result<(), Error> {
     match tables.iter().all(|table| table.fault.is_some()) {
         true => setup(tables[0].fault.clone().unwrap_or_default()),
@@ -145,7 +148,7 @@ async fn versions(client: &Client, look: &str) -> Result<Versions, Error> {
     Ok(versions)
 }
 
-/// Runs statements; hands out the rows of all.
+/// Executes statements and returns the rows of all of them.
 async fn rows(client: &Client, sql: &str) -> Result<Vec<Row>, Error> {
     let messages = client
         .simple_query(sql)
@@ -173,7 +176,7 @@ fn setup<T>(message: String) -> Result<T, Error> {
     Err(Error::Setup(message))
 }
 
-/// Checks the server and the role; tells the role and the server's version.
+/// Checks the server and the role, and returns the role and the server's version.
 async fn server(client: &Client) -> Result<(String, u32), Error> {
     let found = rows(
         client,
@@ -294,19 +297,19 @@ async fn table(client: &Client, mapping: &Mapping, user: &str) -> Result<Verifie
 
 /// A column of a table.
 struct Column<'r> {
-    /// Of its type, or of its elements' type, behind domains.
+    /// The OID of the base type, or of an array's element type, with domains resolved.
     number: u32,
-    /// Its type's name.
+    /// The type's name.
     kind: &'r str,
     is_generated: bool,
-    /// Of an array.
+    /// The separator of elements, for an array.
     delimiter: Option<u8>,
     type_oid: u32,
 }
 
-/// Checks that the columns are there, and learns what they hold.
+/// Checks that the columns exist, and determines their types.
 async fn columns(client: &Client, mapping: &mut Mapping, number: u32) -> Result<(), Error> {
-    // The type behind domains; of an array, the one of its elements, and what separates them.
+    // Resolves domains to their base types. For an array, also returns the element type and the separator.
     let found = rows(
         client,
         &format!(
@@ -412,7 +415,7 @@ async fn indexes(client: &Client, number: u32) -> Result<Vec<Index>, Error> {
     Ok(found.iter().map(index).collect())
 }
 
-/// Two rows never have one key.
+/// Checks that no two rows can have the same key.
 fn unique(mapping: &mut Mapping, indexes: &[Index]) -> Result<(), Error> {
     let slots: Vec<&str> = mapping.slots.iter().map(|slot| &*slot.column).collect();
     let within = |index: &&Index| {
@@ -435,7 +438,7 @@ fn unique(mapping: &mut Mapping, indexes: &[Index]) -> Result<(), Error> {
     }
 }
 
-/// An update or delete tells the key of the row as it was.
+/// Checks that updates and deletes contain the key of the previous row.
 fn identity(mapping: &Mapping, identity: &str, indexes: &[Index]) -> Result<(), Error> {
     let told = match identity {
         "f" => return Ok(()),
@@ -455,7 +458,7 @@ fn identity(mapping: &Mapping, identity: &str, indexes: &[Index]) -> Result<(), 
     }
 }
 
-/// The tables of the publication.
+/// Returns the tables of the publication.
 async fn published(
     client: &Client,
     mappings: &[Mapping],
@@ -494,7 +497,7 @@ async fn published(
     .await
 }
 
-/// Why the publication does not have all changes of a table.
+/// Returns the reason why the publication lacks changes of a table.
 fn unpublished(published: &[Row], mapping: &Mapping, publication: &str) -> Option<String> {
     let shown = mapping.shown();
     let mut rows = published.iter();

@@ -1,4 +1,4 @@
-//! What is done on a connection of the pool: a load, a write, a sign of life.
+//! The operations on pooled connections: loads, writes and heartbeats.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::range::Range;
 use crate::snapshot::{Lsn, Snapshot, parse_lsn};
 use crate::sql::{LOAD_BEGIN, LOAD_END, Write};
 
-/// What a write did.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// How many rows changed.
+    /// Number of changed rows.
     pub rows: u64,
-    /// The sum that an increment came to.
+    /// The sum after an increment.
     pub sum: Option<i64>,
 }
 
-/// A write that is in PostgreSQL, and what of the stream shows it.
+/// A committed write, and the transaction or position at which the stream includes it.
 pub struct CommittedWrite {
     pub written: Written,
     pub xid: Option<u32>,
     pub lsn: Lsn,
 }
 
-/// Loads ranges, each with the mapping of its table and the number of that table.
+/// Loads ranges, each with the mapping and the OID of its table.
 pub async fn load(
     pool: &Pool,
     ranges: Vec<(Range, Arc<Mapping>, u32)>,
@@ -44,7 +44,7 @@ pub async fn load(
     let mut asked = Vec::new();
     for (range, mapping, number) in &ranges {
         if let Some(select) = mapping.select(range, rows_max) {
-            // The table that is read is the one whose changes are followed.
+            // Checks that the table that is read is the one whose changes are followed.
             sql.push_str(&format!(
                 "SELECT {}::regclass::oid;{select}",
                 crate::sql::literal(&mapping.qualified())
@@ -57,7 +57,7 @@ pub async fn load(
     let loaded = read(connection.client(), &sql, &asked, rows_max).await;
     match &loaded {
         Ok(_) => connection.give_back(),
-        // Its transaction may be open still: it is closed.
+        // Its transaction may still be open, so the connection is closed.
         Err(_) => drop(connection),
     }
     loaded
@@ -80,7 +80,7 @@ async fn read(
     }
     };
     let mut messages = pin!(client.simple_query_raw(sql).await.map_err(failed)?);
-    // BEGIN, SET, the snapshot, two statements for each range, the position, COMMIT.
+    // The statements are BEGIN, SET, the snapshot, two for each range, the position, and COMMIT.
     let mut statement = 0;
     let (mut snapshot, mut lsn) = (None, None);
     let mut rows: Vec<Row> = Vec::new();
@@ -132,7 +132,7 @@ async fn read(
     }
 }
 
-/// A row as a key and a value.
+/// Converts a result row to a key and a value.
 fn taken(mapping: &Mapping, row: &SimpleQueryRow) -> Result<Option<Row>, Error> {
     let cell = |at: usize| match row.get(at) {
         Some(text) => Cell::Text(Bytes::copy_from_slice(text.as_bytes())),
@@ -158,7 +158,7 @@ fn taken(mapping: &Mapping, row: &SimpleQueryRow) -> Result<Option<Row>, Error> 
     Ok(mapping.value_of(&values).map(|value| (key, value)))
 }
 
-/// Writes, all or nothing.
+/// Executes a write atomically.
 pub async fn write(
     pool: &Pool,
     mappings: &[Arc<Mapping>],
@@ -235,15 +235,15 @@ pub async fn write(
     Ok(committed)
 }
 
-/// How PostgreSQL is.
+/// The state of PostgreSQL.
 pub struct Beat {
     pub lsn: Lsn,
-    /// Which transactions have ended.
+    /// Contains the transactions that have ended.
     pub snapshot: Snapshot,
     pub versions: Versions,
 }
 
-/// Asks how PostgreSQL is; `look` asks for the versions of its catalogs, if it is not empty.
+/// Queries the state of PostgreSQL. `look` is the statement that reads the versions of its catalogs, or empty.
 pub async fn beat(pool: &Pool, look: &str) -> Result<Beat, Error> {
     let sql =
         format!("SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text; {look}");
@@ -261,7 +261,7 @@ pub async fn beat(pool: &Pool, look: &str) -> Result<Beat, Error> {
     })
 }
 
-/// Has PostgreSQL write all of its log that commits need, so that the stream goes on to there.
+/// Writes a message to PostgreSQL's log. Its commit flushes all earlier commits, so that the stream advances past them.
 pub async fn nudge(pool: &Pool) -> Result<(), Error> {
     rows(pool, "SELECT pg_logical_emit_message(true, 'larder', '')").await?;
     Ok(())

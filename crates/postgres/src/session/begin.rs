@@ -1,4 +1,4 @@
-//! How a session's stream of changes begins: with a new slot, or where the permanent one was left.
+//! Starts a session's replication stream: with a new slot, or at the position where the permanent slot was left.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,15 @@ use crate::snapshot::Lsn;
 use crate::stats::Stats;
 use crate::work;
 
-/// Transactions that began while the slot was made have ended by then, or are in the stream.
+/// Maximum time to wait for transactions that started during the slot's creation. Later ones are in the stream.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
 
-/// How often the transaction that a slot waits for is looked up, and after how many of these times it is logged again.
+/// Interval between two queries for the transaction that blocks a slot's creation, and the number of queries between
+/// two log messages.
 const BLOCKER_EVERY: Duration = Duration::from_millis(500);
 const LOG_EVERY: u64 = 120;
 
-/// Makes the slot, or goes on with the one there is, and begins.
+/// Creates the slot or resumes the existing one, and starts the stream.
 pub(super) async fn begin_stream(
     options: &Options,
     pool: &Pool,
@@ -46,7 +47,8 @@ pub(super) async fn begin_stream(
         if slot::can_resume(&mut client, name, kept, &system).await? {
             resumed_at = Some(kept.position);
         } else {
-            // It begins somewhere else: on a connection that is not told to begin where the lost one ended.
+            // The stream starts at another position, so it needs a connection that was not configured with the position
+            // of the lost one.
             drop(client);
             let config = address.replication(&slot, &options.publication).await?;
             client = ReplicationClient::connect_gated(config)
@@ -76,14 +78,14 @@ pub(super) async fn begin_stream(
         let message = format!("PostgreSQL does not begin the replication: {error}");
         match error.is_server() && resumed_at.is_none() {
             true => Error::Setup(message),
-            // The lost connection may hold the slot for a moment still.
+            // The lost connection may still hold the slot for a moment.
             false => Error::Unreachable(message),
         }
     })?;
     Ok((client, system, position, resumed_at.is_some()))
 }
 
-/// Awaits the creation of a slot, and meanwhile reports which transaction it waits for.
+/// Waits for the creation of a slot, and meanwhile reports which transaction blocks it.
 async fn show_blockers(
     creating: impl Future<Output = Result<Lsn, Error>>,
     pool: &Pool,
@@ -94,7 +96,7 @@ async fn show_blockers(
     stats.set_state(waiting, false);
     let mut creating = std::pin::pin!(creating);
     let mut tick = tokio::time::interval(BLOCKER_EVERY);
-    // Usually it takes no time.
+    // Usually the creation completes immediately.
     tick.reset();
     let (mut ticks, mut logged) = (0_u64, false);
     loop {
@@ -107,7 +109,7 @@ async fn show_blockers(
             }
             _ = tick.tick() => {}
         }
-        // If PostgreSQL cannot be asked, the creation fails, too.
+        // If PostgreSQL is unreachable, the creation also fails.
         let Ok(Some(blocker)) = slot::blocker(pool, slot).await else {
             continue;
         };
@@ -125,8 +127,8 @@ async fn show_blockers(
     }
 }
 
-/// Waits until every snapshot sees what was committed before the stream began. Such a commit is not in it, and snapshots
-/// may not see it for a moment: no load may be made in between.
+/// Waits until every snapshot includes the commits before the start of the stream. These are not in the stream, and
+/// snapshots may not include them for a moment, so no load may be made before.
 pub(super) async fn settle(pool: &Pool) -> Result<(), Error> {
     let first = work::beat(pool, "").await?.snapshot;
     let began = Instant::now();
@@ -137,6 +139,6 @@ pub(super) async fn settle(pool: &Pool) -> Result<(), Error> {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Transactions that still run will be in the stream.
+    // Transactions that are still running will be in the stream.
     Ok(())
 }

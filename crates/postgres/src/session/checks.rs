@@ -1,5 +1,6 @@
-//! What a session does at regular times while nothing comes from PostgreSQL: it checks that the connection lives, that tables and publication
-//! are as they were, and, when a load or write waits for the replication stream, it has PostgreSQL write something that moves the stream on.
+//! The periodic work of a session. It checks that the connection is alive and that tables and publication are
+//! unchanged. While a load or write waits for the replication stream, it makes PostgreSQL write a record that advances
+//! the stream.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +13,20 @@ use crate::snapshot::Snapshot;
 use crate::verify::{Verified, VerifiedTable, verify};
 use crate::work;
 
-/// A load or write that waits for the stream has PostgreSQL asked to write on after so long.
+/// Delay before a waiting load or write makes PostgreSQL advance the stream.
 const NUDGE_AFTER: Duration = Duration::from_millis(5);
-/// Every so many beats all of the database is looked at again, and at each one while a table has a fault; otherwise each beat compares the
-/// versions of its catalogs.
+/// Number of beats between two complete checks of the database. While a table has a fault, every beat makes a complete
+/// check. All other beats only compare the versions of the catalogs.
 const VERIFY_BEATS: u64 = 10;
 
 impl Session {
-    /// Compares a new look at the database with the one before. A table that cannot be followed any more is excluded, one that may have changed
-    /// unseen is forgotten, and one that needs a new stream waits for it while the others are followed.
+    /// Compares a new check of the database with the previous one. A table that cannot be followed any more is
+    /// excluded. The rows of a table that may have changed without notification are discarded. A table that needs a new
+    /// stream waits for it, while the others are followed.
     ///
     /// # Errors
-    /// The publication is another one: the stream may lack changes of all tables. A new slot begins behind the transactions that are under way,
-    /// which may hold such changes.
+    /// The publication has changed, so the stream may lack changes of all tables. A new slot starts after the
+    /// transactions in progress, which may contain such changes.
     pub(super) fn compare(&mut self, mut now: Verified) -> Result<(), Error> {
         if !now.is_published_as(&self.verified) {
             return Err(self.new_stream(format!(
@@ -48,7 +50,7 @@ impl Session {
                 self.exclude(at);
             }
         }
-        // Nobody could write these tables in the midst of the change.
+        // Nobody could write to these tables during the change.
         let changed = self.verified.changed_since(&before);
         let changed: Vec<Range> = changed.map(|m| Range::prefix(&m.prefix)).collect();
         self.changed.extend(changed);
@@ -56,10 +58,11 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session for a new one once no transaction is under way that the new slot would wait for: until then the other tables are followed.
+    /// Ends the session once no transaction is in progress that a new slot would have to wait for. Until then, the
+    /// other tables are followed.
     ///
     /// # Errors
-    /// It is time.
+    /// The session must end now.
     pub(super) fn renew_behind(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         match &mut self.renewed_at {
             None => return Ok(()),
@@ -77,7 +80,7 @@ impl Session {
         Error::Setup(format!("{why}; all tables are loaded again"))
     }
 
-    /// The stream describes tables that no longer fit their mappings.
+    /// Excludes tables that the stream describes and that no longer match their mappings.
     pub(super) fn exclude_altered(&mut self, altered: Vec<Altered>) {
         for Altered { mapping, why } in altered {
             let mut tables = self.verified.tables.iter();
@@ -93,7 +96,7 @@ impl Session {
         self.verify_again();
     }
 
-    /// Ends the loads of a table that cannot be followed any more, and its changes.
+    /// Fails the loads of a table that cannot be followed any more, and stops translating its changes.
     fn exclude(&mut self, at: usize) {
         let VerifiedTable { mapping, fault, .. } = &self.verified.tables[at];
         let error = Error::Setup(fault.clone().unwrap_or_default());
@@ -101,20 +104,20 @@ impl Session {
         for load in self.merge.loads_of(&Range::prefix(&mapping.prefix)) {
             self.merge.forget_load(load);
             for done in self.loads.remove(&load).unwrap_or_default() {
-                // The reader may have gone.
+                // The reader may have stopped waiting.
                 let _ = done.send(Err(error.clone()));
             }
         }
     }
 
-    /// Shows in INFO, `/readyz` and the log which tables cannot be followed.
+    /// Reports the tables that cannot be followed in INFO, `/readyz` and the log.
     pub(super) fn report_tables(&self) {
         let tables = self.verified.tables.iter();
         let tables = tables.map(|table| (table.mapping.name.clone(), table.fault.clone()));
         self.stats.set_tables(tables.collect());
     }
 
-    /// Rows of a range may have changed without being told of.
+    /// Discards a range whose rows may have changed without notification.
     pub(super) fn forget(&mut self, range: Range, sink: &dyn Fn(Event)) {
         self.merge.disturb(&range);
         sink(Event::Forget {
@@ -143,7 +146,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has it seen where PostgreSQL is, and whether its catalogs have changed.
+    /// Starts a query of PostgreSQL's position and of the versions of its catalogs.
     pub(super) fn check_versions(&mut self) {
         self.beats_under_way += 1;
         let (pool, look) = (self.pool.clone(), self.verified.look.clone());
@@ -153,7 +156,7 @@ impl Session {
     }
 
     pub(super) fn verify_again(&mut self) {
-        // What changes in the midst of a look is seen at the next one.
+        // Changes during a check are detected by the next one.
         if std::mem::replace(&mut self.is_verifying, true) {
             return;
         }
@@ -170,7 +173,7 @@ impl Session {
         }));
     }
 
-    /// When PostgreSQL is to be asked to write on.
+    /// Returns the time at which PostgreSQL must be made to advance the stream.
     pub(super) fn nudge_at(&self) -> Option<Instant> {
         let since = self.awaited_since.filter(|_| !self.is_nudging)?;
         self.merge.awaited().map(|_| since + NUDGE_AFTER)
@@ -182,7 +185,7 @@ impl Session {
         }
         let pool = self.pool.clone();
         self.work.push(Box::pin(async move {
-            // Whether it could is seen by what comes.
+            // Success is visible in the stream.
             let _ = work::nudge(&pool).await;
             Done::Nudged
         }));
