@@ -17,7 +17,7 @@ pub struct Server {
     pub stop_signal: i32,
 }
 
-/// Returns the given binary, or builds one beside this program.
+/// Returns the given binary, or builds one next to this program.
 pub fn larder_binary(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return Ok(given.to_owned());

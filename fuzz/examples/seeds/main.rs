@@ -1,5 +1,5 @@
 //! Writes `fuzz/seeds`: `cargo run -p fuzz --example seeds`. Run it when a format changes, and keep the seeds of the
-//! old format beside the new ones, because old segments must stay readable.
+//! old format in addition to the new ones, because old segments must stay readable.
 
 mod nodes;
 

@@ -2,7 +2,7 @@
 //! other.
 //!
 //! A path counts as a use: `crate::stores::load` in a file of the module `run` is a use of the module `stores`. Files
-//! beside the folders are not restricted.
+//! outside these folders are not restricted.
 
 use super::Findings;
 use crate::tree::{self, Tree};

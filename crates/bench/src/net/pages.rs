@@ -1,6 +1,6 @@
 //! Newp's operations, and the expected content of each page.
 //!
-//! A page is an article, its score, its comments, and beside each comment the karma of its author: the votes for all of
+//! A page is an article, its score, its comments, and with each comment the karma of its author: the votes for all of
 //! that user's own articles. Articles have 0 to 19 comments and 0 to 49 votes at first. Most operations read a page;
 //! the others vote for it or comment on it.
 

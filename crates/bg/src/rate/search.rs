@@ -1,15 +1,19 @@
 //! Searches for the load to confirm: doubles, then narrows.
 //!
 //! Doubling ends with three loads of which the middle one is the best: the bracket. Narrowing runs probes inside it. A
-//! probe is at the vertex of the parabola through the three points, and every second time at the golden section of the
-//! wider side, so that a curve that is not a parabola cannot keep one side wide. A load that misses the agreement ranks
-//! below all that meet it.
+//! probe is at the vertex of the parabola through the three points. Every second probe is at the golden section of the
+//! wider side instead, so that a curve that is not a parabola cannot keep one side wide. A load that misses the
+//! agreement ranks below all that meet it.
 //!
-//! Narrowing ends when no gain is expected. This is the case if each side of the bracket contains no further load, or
-//! allows no gain above the tolerance for a throughput that is concave from 0 on (as for stores that saturate). It is
-//! also the case if the vertex of a parabola was probed, reached the predicted throughput, and the parabola through the
-//! new bracket predicts no more. If noise prevents both, narrowing ends after half as many experiments as doubling
-//! took, plus one: by then the bracket is as fine as the tolerance.
+//! Narrowing ends when no gain is expected, in one of two ways:
+//!
+//! - Each side of the bracket contains no further load, or allows no gain above the tolerance. This assumes that the
+//!   throughput is concave from 0 on, as for stores that saturate.
+//! - The vertex of a parabola was probed and reached the predicted throughput, and the parabola through the new bracket
+//!   predicts no more.
+//!
+//! If noise prevents both, narrowing ends after half as many experiments as doubling took, plus one: by then the bracket
+//! is as fine as the tolerance.
 
 use std::collections::BTreeMap;
 

@@ -45,7 +45,7 @@ pub trait Store: Send + Sync {
     /// Creates an empty schema. Deletes existing data, including the notes.
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()>;
 
-    /// Returns a note, a short text stored beside the population. `None` if there is none, or no schema. See the module
+    /// Returns a note, a short text stored with the population. `None` if there is none, or no schema. See the module
     /// `notes`.
     fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>>;
 

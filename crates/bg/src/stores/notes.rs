@@ -1,8 +1,9 @@
-//! Notes that a data store keeps beside the population: the load that it holds, and the run that writes to it.
+//! Notes that a data store keeps in addition to the population: the load that it holds, and the run that writes to it.
 //!
 //! Reads are validated against the loaded data and the writes of the current run. A run must therefore know that no
 //! other run has written: otherwise a correct data store that an earlier run changed would appear wrong. Comparing some
-//! members is not enough, because there are many comments and posts. Two notes in the data store are ([`Store::note`]).
+//! members is not enough, because there are many comments and posts. Two notes in the data store provide this
+//! information ([`Store::note`]).
 //!
 //! | note | written | contents |
 //! |---|---|---|

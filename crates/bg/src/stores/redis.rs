@@ -15,7 +15,7 @@
 //!
 //! Members and resources are decimal numbers, which Redis stores compactly; feed entries sort as text.
 //!
-//! Views of lists use `SORT ... BY nosort GET`, Redis's own join. Counts are fields beside the profile, so a profile is
+//! Views of lists use `SORT ... BY nosort GET`, Redis's own join. Counts are fields of the profile's hash, so a profile is
 //! one `HMGET`. Scripts change counts together with the sets, and only if the sets changed. Posting fills the feeds,
 //! because views of feeds are far more frequent. Scripts compute key names, which works on one server, but not on a
 //! cluster.

@@ -46,10 +46,10 @@
 //! It moves if an attribute changes, unless the new value's region happens to be on the same server. Each copy updates
 //! its local indexes. The cost of a write at the owner of the key differs from that at the holder of a copy.
 //!
-//! **Contention**: with `c` clients, of whose operations a share `w` are writes, `u = c w / s` of them write at one of
-//! `s` servers at a time, if a write takes as long as a search. They share a commit, so each pays `1 / max(1, u)` of
-//! it. A search waits for uncommitted writes at each contacted server. A share `1 - exp(-u)` of the servers have some,
-//! if writes arrive independently.
+//! **Contention**: there are `c` clients and `s` servers, and a share `w` of the operations are writes. If a write takes
+//! as long as a search, `u = c w / s` clients write at each server at a time. Their writes have a common commit, so each
+//! pays `1 / max(1, u)` of it. A search waits for uncommitted writes at each contacted server. If writes arrive
+//! independently, a share `1 - exp(-u)` of the servers have some.
 
 mod found;
 mod placed;
