@@ -1,21 +1,22 @@
-//! Budget: how much the operation that is under way may still visit, and what becomes of what it may not.
+//! The work that the current operation may still do, and the treatment of work that exceeds it.
 //!
-//! | mode | what does not fit |
+//! | mode | work that exceeds the budget |
 //! |---|---|
-//! | `Resumable` | stays with what is computed; a later read or step goes on with it |
-//! | `Bounded` | ends what is being computed, which is then done in another way |
-//! | `Atomic` | is visited all the same: it cannot be left half done, and is never too much |
+//! | `Resumable` | remains; a later read or step continues it |
+//! | `Bounded` | aborts the computation; the caller uses another method |
+//! | `Atomic` | is done anyway: the operation cannot be split and is small |
 //!
-//! What is counted are source rows, entries of updater lists, and nodes.
+//! The unit is one source row, one updater entry, or one node.
 //!
-//! 1. Inside `Bounded` and `Atomic` no other bounds are set: what is computed for something is a part of it.
+//! 1. Inside `Bounded` and `Atomic`, nested computations set no bounds of their own: they count towards the outer
+//!    budget.
 
 use crate::engine::Engine;
 
-/// What it costs to look for the rows of a range and to leave a node, in rows.
+/// Cost of locating the rows of a range and creating a node, in rows.
 pub const NODE_ROWS: usize = 8;
 
-/// What a computation in one go may visit, in reads' budgets.
+/// Budget of a computation that cannot be split, as a multiple of a read's budget.
 const BOUNDED_READS: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,21 +31,21 @@ enum BudgetMode {
 pub struct Budget {
     left: usize,
     mode: BudgetMode,
-    /// All that was visited so far, with whatever budget.
+    /// Total work so far, under all budgets.
     visited: u64,
 }
 
-/// What one operation may visit before the rest waits for [`Engine::step`]; `None`: any number.
+/// The work that one operation may do before the rest is deferred to [`Engine::step`]. `None`: unlimited.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pace {
-    /// Outputs that a write reaches, and what a step of anything visits.
+    /// Outputs that a write updates, and the work of one step of any kind.
     pub step_rows: Option<usize>,
-    /// Source rows of a read; at least one, or a read would never learn what it lacks.
+    /// Source rows of a read. At least one; with zero, a read would not discover which rows it lacks.
     pub read_rows: Option<usize>,
 }
 
 impl Budget {
-    /// Of so many, or of any number.
+    /// A budget of `rows`, or an unlimited one.
     pub fn of(rows: Option<usize>) -> Budget {
         Budget {
             left: rows.unwrap_or(usize::MAX),
@@ -65,7 +66,7 @@ impl Budget {
         }
     }
 
-    /// For something that is computed in one go or, if that is too much, in another way.
+    /// A budget for a computation that is either done in one step or, if that is too much work, by another method.
     fn bounded(pace: Pace) -> Budget {
         match pace.read_rows {
             Some(rows) => Budget {
@@ -77,7 +78,7 @@ impl Budget {
         }
     }
 
-    /// For something that is computed however much it is; what is computed for it has bounds of its own.
+    /// The same mode without a limit, for work that must be completed. Work nested in it sets its own bounds.
     pub fn lifted(self) -> Budget {
         Budget {
             left: usize::MAX,
@@ -96,7 +97,7 @@ impl Budget {
         self.left == 0
     }
 
-    /// Whether what does not fit may stay with what is computed.
+    /// Whether exceeding work may remain for a later step.
     pub fn is_resumable(self) -> bool {
         self.mode == BudgetMode::Resumable
     }
@@ -107,26 +108,27 @@ impl Budget {
         self.visited += visited as u64;
     }
 
-    /// What reads this cannot go on either.
+    /// Spends the rest of the budget, so that everything that checks it stops too.
     pub fn exhaust(&mut self) {
         self.left = 0;
     }
 }
 
 impl Engine {
-    /// Source rows, entries and nodes that were visited so far. The difference of two is what was done between them.
+    /// Source rows, updater entries and nodes visited so far. The difference of two values is the work done between
+    /// them.
     #[inline]
     pub fn visited(&self) -> u64 {
         self.budget.visited
     }
 
-    /// Goes on with another budget.
+    /// Replaces the budget, and keeps the count of work done.
     #[inline]
     pub(crate) fn set_budget(&mut self, budget: Budget) {
         (self.budget.left, self.budget.mode) = (budget.left, budget.mode);
     }
 
-    /// Does something with a budget of its own.
+    /// Runs `run` with a separate budget, then restores the current one.
     pub(crate) fn with_budget<T>(&mut self, budget: Budget, run: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.budget;
         self.set_budget(budget);
@@ -135,7 +137,8 @@ impl Engine {
         done
     }
 
-    /// Computes something that cannot be left half done, unless it is too much: then less than all was done.
+    /// Runs a computation that cannot be split, with a bounded budget. If the budget is exceeded, the result is
+    /// incomplete.
     pub(crate) fn within_bounds<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
         if !self.budget.is_resumable() {
             return run(self);

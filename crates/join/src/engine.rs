@@ -1,10 +1,12 @@
-//! The tables and joins of one core, and what can be done with them.
+//! The tables and joins of one core, and the operations on them.
 //!
-//! A write goes `engine → propagate::maintain → join::updater`; a read goes `evaluate::reads → view → (fill | settle) → rows`.
+//! The path of a write is `engine → propagate::maintain → join::updater`, that of a read `evaluate::reads → view →
+//! (fill | settle) → rows`.
 //!
-//! 1. A filled range always equals the join recomputed from its sources, once it is settled; every read settles first.
-//! 2. Time comes in as an argument, in milliseconds, and never goes back.
-//! 3. What belongs together is one field, of a type that keeps its invariants; a function that needs one of them alone is given that.
+//! 1. A filled range, once settled, equals the join recomputed from its sources. Every read settles the range first.
+//! 2. Time is an argument, in milliseconds, and never decreases.
+//! 3. Fields that share an invariant form one type that maintains it. A function that needs one such type takes only
+//!    that type.
 
 use std::ops::ControlFlow;
 
@@ -31,7 +33,7 @@ pub struct Engine {
     pub(crate) tables: Tables,
     pub(crate) joins: Joins,
     pub(crate) time: Time,
-    /// What the operation that is under way may still visit.
+    /// The work that the current operation may still do.
     pub(crate) budget: Budget,
     pub(crate) pace: Pace,
     pub(crate) writes: Writes,
@@ -45,18 +47,19 @@ pub struct Engine {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Time {
-    /// Of the last operation, in milliseconds.
+    /// Time of the last operation, in milliseconds.
     pub now: u64,
-    /// Operations so far.
+    /// Number of operations so far.
     pub ticks: u64,
 }
 
-/// What a write came to.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// How many base rows changed.
+    /// Number of base rows that changed.
     pub rows: u64,
-    /// Outputs wait for this change: answer the writer once [`Engine::is_done`] says so. `None`: all is done.
+    /// The change that the reply must wait for: some outputs do not reflect it until [`Engine::is_done`] returns true
+    /// for it. `None`: all outputs reflect the write.
     pub waits_for: Option<u64>,
 }
 
@@ -65,21 +68,22 @@ impl Engine {
         Self::default()
     }
 
-    /// Puts a base row. Outputs that were computed from it are up to date when this returns, or once
-    /// [`Written::waits_for`] is done.
+    /// Puts a base row. The outputs computed from it are up to date on return, or once [`Written::waits_for`] is done.
     ///
     /// # Errors
-    /// The key names no table or a computed one, or base rows alone fill the memory limit; nothing changed then.
+    /// The key does not name a table, the table is computed, or base rows alone exceed the memory limit. Nothing
+    /// changed.
     pub fn put(&mut self, key: &[u8], value: &[u8], now: u64) -> Result<Written, Error> {
         self.begin(now);
         let table = self.base_table(key)?;
         self.put_row(table, key, value)
     }
 
-    /// Puts a base row even if the memory limit is reached: a row that was removed for another one, which was then refused.
+    /// Puts a base row even if the memory limit is reached, to restore a row that was removed in favor of a rejected
+    /// one.
     ///
     /// # Errors
-    /// The key names no table or a computed one.
+    /// The key does not name a table, or the table is computed.
     pub fn put_beyond_limit(
         &mut self,
         key: &[u8],
@@ -92,7 +96,7 @@ impl Engine {
         written
     }
 
-    /// Puts a base row unless there is one; says by [`Written::rows`] whether it did.
+    /// Puts a base row unless one exists. [`Written::rows`] is 0 if it does.
     ///
     /// # Errors
     /// As [`Engine::put`].
@@ -108,10 +112,10 @@ impl Engine {
         self.put_row(table, key, value)
     }
 
-    /// Adds to a row that holds an integer; an absent row counts as 0. Returns the sum.
+    /// Adds `by` to a row that holds an integer; an absent row counts as 0. Returns the sum.
     ///
     /// # Errors
-    /// As [`Engine::put`], and if the row holds no integer or the sum leaves 64 bits.
+    /// As [`Engine::put`], and if the row does not hold an integer or the sum exceeds 64 bits.
     pub fn increment(&mut self, key: &[u8], by: i64, now: u64) -> Result<(i64, Written), Error> {
         self.begin(now);
         let table = self.base_table(key)?;
@@ -130,10 +134,10 @@ impl Engine {
         Ok((sum, written))
     }
 
-    /// Removes a base row; says by [`Written::rows`] whether there was one.
+    /// Removes a base row. [`Written::rows`] is 0 if there was none.
     ///
     /// # Errors
-    /// The key names no table or a computed one.
+    /// The key does not name a table, or the table is computed.
     pub fn remove(&mut self, key: &[u8], now: u64) -> Result<Written, Error> {
         self.begin(now);
         let table = self.base_table(key)?;
@@ -143,10 +147,10 @@ impl Engine {
         Ok(self.written(u64::from(removed), before))
     }
 
-    /// Removes the base rows of a range, at most `rows_max` of them; call it again while it removes that many.
+    /// Removes at most `rows_max` base rows of a range. Call it again as long as it removes that many.
     ///
     /// # Errors
-    /// The range is in no table, in several, or in a computed one.
+    /// The range is in no table, in several tables, or in a computed one.
     pub fn remove_range(
         &mut self,
         lo: &[u8],
@@ -163,7 +167,7 @@ impl Engine {
         };
         self.refuse_computed(table)?;
         let before = self.writes.backlog.last_change();
-        // Rows whose time has come are not those that this removes, up to a step's.
+        // Expired rows do not count as removed, up to the number that one step may expire.
         self.expire_in(lo, hi, self.pace.step_rows.unwrap_or(usize::MAX));
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         let _ = self.tables[table].rows.read(lo, hi, false, &mut |key, _| {
@@ -188,7 +192,7 @@ impl Engine {
         if !self.expiry.is_empty() {
             self.set_expiry(key, None);
         }
-        // What comes from elsewhere is kept there.
+        // The database logs rows that come from it.
         if self.tables[table].supplied.is_none() {
             self.log.record(|| LogEntry::Put {
                 key: key.to_vec(),
@@ -218,7 +222,7 @@ impl Engine {
         Ok(self.written(1, before))
     }
 
-    /// Notes what a row is that is about to change.
+    /// Records the former value of a row that is about to change.
     #[cold]
     pub(crate) fn note_before(&mut self, table: TableId, key: &[u8]) {
         let state = &self.tables[table];
@@ -245,7 +249,7 @@ impl Engine {
         true
     }
 
-    /// What a write came to before which this was the last change that had to wait.
+    /// Returns the outcome of a write. `before` is the last change that was pending before it.
     pub(crate) fn written(&self, rows: u64, before: u64) -> Written {
         let last = self.writes.backlog.last_change();
         let waits = last > before && !self.is_done(last);
@@ -255,17 +259,18 @@ impl Engine {
         }
     }
 
-    /// Whether all outputs reflect a change and those before it.
+    /// Whether all outputs reflect `change` and all earlier changes.
     pub fn is_done(&self, change: u64) -> bool {
         self.writes.backlog.is_done(change)
     }
 
-    /// How many outputs a write may reach before the rest waits for [`Engine::step`]; `None`, as at first, for all.
+    /// Limits the number of outputs that a write updates before the rest is deferred to [`Engine::step`]. `None`, the
+    /// default, means no limit.
     pub fn set_step_rows(&mut self, rows: Option<usize>) {
         self.pace.step_rows = rows;
     }
 
-    /// The table of a base row's key, made if it is not there.
+    /// Returns the table of a base row's key, and creates it if necessary.
     pub(crate) fn base_table(&mut self, key: &[u8]) -> Result<TableId, Error> {
         self.expire_if_late(key);
         let name = table_name(key).ok_or_else(|| Error::NoTable { key: key.to_vec() })?;
@@ -274,7 +279,7 @@ impl Engine {
         Ok(table)
     }
 
-    /// Refuses a write of a row, without any change.
+    /// Checks that clients may write the row. Changes nothing.
     ///
     /// # Errors
     /// A join computes the key's table.
@@ -297,23 +302,23 @@ impl Engine {
         }
     }
 
-    /// Whether changes of its rows must be applied to something.
+    /// Whether joins or subscriptions depend on the table's rows.
     pub(crate) fn is_read(&self, table: TableId) -> bool {
         self.tables[table].is_read()
     }
 
-    /// What all rows and all that keeps them fresh take.
+    /// Memory of all rows and of the state that keeps them fresh, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let (tables, joins) = (self.tables.memory_bytes(), self.joins.memory_bytes());
         tables + joins + self.memory.clock.memory_bytes() + self.expiry.memory_bytes()
     }
 
-    /// How many base rows expire, and when.
+    /// Summarizes the base rows with a TTL.
     pub fn expiring(&self) -> ExpirySummary {
         self.expiry.summary()
     }
 
-    /// How many base and computed rows there are.
+    /// Number of base and computed rows.
     pub fn row_count(&self) -> u64 {
         let base: u64 = self.tables.iter().map(|t| t.rows.len()).sum();
         base + self.joins.all().map(|j| j.output.rows.len()).sum::<u64>()

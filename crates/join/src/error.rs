@@ -1,13 +1,13 @@
-//! What can go wrong, and what the caller can do about it.
+//! Errors, and what the caller can do about each.
 
 use std::fmt;
 
-/// A definition that cannot be used.
+/// An invalid definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionError {
-    /// Where in the definition, counted in characters from 1.
+    /// Position in the definition, in characters, starting at 1.
     pub column: usize,
-    /// What is wrong there, and what to write instead.
+    /// The mistake, and its correction.
     pub message: String,
 }
 
@@ -28,36 +28,37 @@ impl fmt::Display for DefinitionError {
 
 impl std::error::Error for DefinitionError {}
 
-/// An operation that did not happen.
+/// An operation that was rejected. It changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The table is the output of a join: write to the join's sources instead.
     ComputedTable { table: String, join: String },
-    /// A key names its table before its first `|` or `:`; this one does not.
+    /// The key does not contain `|` or `:`, which end the table's name.
     NoTable { key: Vec<u8> },
-    /// A range lies in one table; this one reaches over several. Read them one by one.
+    /// A range must lie in one table; this one spans several. Read the tables one by one.
     ManyTables { lo: Vec<u8>, hi: Vec<u8> },
-    /// Base rows alone fill the memory limit. Raise the limit or remove rows.
+    /// Base rows alone exceed the memory limit. Raise the limit or remove rows.
     OutOfMemory {
         memory_bytes: usize,
         limit_bytes: usize,
     },
-    /// The row to be incremented holds no integer.
+    /// The row to increment does not hold an integer.
     NotAnInteger { key: Vec<u8> },
-    /// What comes of an increment leaves 64 bits.
+    /// The result of an increment exceeds 64 bits.
     Overflow { key: Vec<u8> },
-    /// The row adds up values of which some are no numbers. Correct the source rows.
+    /// The aggregate contains values that are not numbers. Correct the source rows.
     NotANumber {
         key: Vec<u8>,
         join: String,
         values: u64,
     },
-    /// Changes of the table's rows cannot be listened to; says why, and what to do.
+    /// The table's rows cannot be subscribed to. `why` contains the reason and the remedy.
     NotSubscribable { table: String, why: String },
-    /// A long answer that is being read would keep too much of what changed since. Read it again, faster or in parts.
+    /// A long read was lost: the values that it needs of changed rows exceed the memory for long reads. Read faster, or
+    /// in parts.
     AnswerLost,
-    /// Joins read the output of the join that is to be dropped. Drop them first, or together.
+    /// Other joins read the output of the join to drop. Drop them first, or together with it.
     JoinIsRead { name: String, readers: Vec<String> },
     /// No join has this name.
     UnknownJoin { name: String },
@@ -124,7 +125,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Key bytes as a person can read them.
+/// Key bytes as readable text.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Cache joins over ordered tables: declare how one table follows from others, then read it, always fresh.
+//! Cache joins over ordered tables: a join declares how one table is derived from others, and its output is kept fresh.
 //!
 //! ```text
 //!  put post|bob|17 ─► engine ─► propagate ─► updater lists ─► output rows of each follower
@@ -8,23 +8,23 @@
 //!                                └─ a gap: fill: nested scans, nodes, updaters ► rows
 //! ```
 //!
-//! Rooms, each with a `mod.rs` that says what it holds and in which order to read it; what stands higher uses what stands lower:
-//!
-//! | room | holds |
+//! The modules, from the highest layer to the lowest. Each may use the modules below it, and its `mod.rs` lists its
+//! files in reading order.
+//! | module | contents |
 //! |---|---|
-//! | `shard` | rows that other engines or a database keep: how they come and go |
-//! | `evaluate` | a read: filling, settling, handing out; subscribing |
-//! | `memory` | what goes when memory is short, and how |
-//! | `propagate` | a write: what follows from it, at once or later |
-//! | `tables` | tables and joins: what there is, their rows, expiry, the log |
-//! | `join` | one join's rows and all that keeps them fresh |
-//! | `language` | the text of a join, checked and planned |
-//! | `operators` | what count, max, top and the others make of rows |
+//! | `shard` | rows that other engines or a database hold: subscription, supply, removal |
+//! | `evaluate` | reads: fills, settling, output of rows; subscriptions |
+//! | `memory` | eviction |
+//! | `propagate` | writes: maintenance of outputs, immediate or deferred |
+//! | `tables` | tables and joins: the catalog, rows, expiry, the log |
+//! | `join` | the state of one join: its rows and its updaters |
+//! | `language` | parsing, checking and planning of join definitions |
+//! | `operators` | `count`, `max`, `top` and the other operators |
 //! | `base` | ranges, patterns, rows, numbers |
 //!
-//! `engine` owns them all: begin there. `budget` bounds what one operation visits.
+//! `engine` owns all of them; start there. `budget` bounds the work of one operation.
 //!
-//! The crate does no I/O: time comes in as an argument, and what must be logged or fetched goes out as a value.
+//! The crate does no I/O: time is an argument, and log entries and requests for rows are return values.
 
 mod base;
 mod budget;

@@ -1,4 +1,4 @@
-//! Rows gathered for one read: keys and values one behind the other in one block, and put in order there.
+//! The rows gathered for one read: keys and values in one memory block, sorted by key.
 
 use std::cmp::Ordering;
 
@@ -50,7 +50,7 @@ impl Gathered {
         self.rows.len()
     }
 
-    /// A row's key and value.
+    /// Returns the key and value of row `at`.
     pub fn row(&self, at: usize) -> (&[u8], &[u8]) {
         let place = self.rows[at];
         let value = place.start + place.key_len as usize;
@@ -58,7 +58,7 @@ impl Gathered {
         (place.key(&self.bytes), &self.bytes[value..end])
     }
 
-    /// How many rows, which are in order, are not in a range, at its beginning or its end.
+    /// Returns the number of rows outside `range`, at its beginning or at its end. The rows must be sorted.
     pub fn outside(&self, range: &KeyRange, at_end: bool) -> usize {
         let key = |place: &Place| place.key(&self.bytes);
         match at_end {
@@ -70,7 +70,7 @@ impl Gathered {
         }
     }
 
-    /// Puts the rows in the order of their keys.
+    /// Sorts the rows by key.
     pub fn sort(&mut self) {
         let bytes = &self.bytes;
         if !self.rows.is_sorted_by(|a, b| a.compare(*b, bytes).is_le()) {
@@ -78,7 +78,7 @@ impl Gathered {
         }
     }
 
-    /// Forgets all rows but those whose keys are wanted.
+    /// Drops all rows whose key does not satisfy `wanted`.
     pub fn retain(&mut self, wanted: impl Fn(&[u8]) -> bool) {
         let bytes = &self.bytes;
         self.rows.retain(|place| wanted(place.key(bytes)));

@@ -1,11 +1,11 @@
-//! Hash maps keyed by byte strings, with one fixed hash, since this crate draws no random numbers.
+//! Hash maps keyed by byte strings. The hash has a fixed seed, because this crate draws no random numbers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 pub type ByteMap<V> = HashMap<Box<[u8]>, V, BuildHasherDefault<Folded>>;
 
-/// Folds eight bytes at a time by a wide multiplication.
+/// Folds eight bytes at a time with a 128-bit multiplication.
 #[derive(Default, Clone, Copy)]
 pub struct Folded(u64);
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-/// Keys from `lo` up to, not including, `hi`.
+/// The keys from `lo` (inclusive) to `hi` (exclusive).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyRange {
     pub lo: Box<[u8]>,
@@ -17,7 +17,7 @@ impl KeyRange {
         }
     }
 
-    /// The keys that begin with `prefix`.
+    /// Returns the range of all keys that begin with `prefix`.
     pub fn prefix(prefix: &[u8]) -> Self {
         Self {
             lo: prefix.into(),
@@ -25,7 +25,7 @@ impl KeyRange {
         }
     }
 
-    /// The range of one key.
+    /// Returns the range that contains only `key`.
     pub fn point(key: &[u8]) -> Self {
         let mut hi = key.to_vec();
         hi.push(0);
@@ -48,7 +48,8 @@ impl KeyRange {
     }
 }
 
-/// The least key that is greater than all keys with this prefix. The prefix holds a byte below 0xff: a table's name does.
+/// Returns the least key greater than all keys with this prefix. The prefix must contain a byte below 0xff; a table's
+/// name does.
 pub fn successor(prefix: &[u8]) -> Vec<u8> {
     let mut next = prefix.to_vec();
     step_up(&mut next);
@@ -65,7 +66,7 @@ pub fn is_successor(prefix: &[u8], key: &[u8]) -> bool {
     last.checked_add(1) == Some(*key_last) && start == key_start
 }
 
-/// Turns a prefix into its successor.
+/// Replaces a prefix by its successor.
 pub fn step_up(prefix: &mut Vec<u8>) {
     while let Some(last) = prefix.last_mut() {
         if *last < 0xff {
@@ -76,7 +77,7 @@ pub fn step_up(prefix: &mut Vec<u8>) {
     }
 }
 
-/// The bytes that every key of `lo..hi` begins with, and whether the range is the one key `lo`.
+/// Returns the longest common prefix of all keys in `lo..hi`, and whether the range contains only the key `lo`.
 pub fn common_prefix<'a>(lo: &'a [u8], hi: &[u8]) -> (&'a [u8], bool) {
     if hi.len() == lo.len() + 1 && hi.starts_with(lo) && hi[lo.len()] == 0 {
         return (lo, true);
@@ -91,14 +92,14 @@ pub fn common_prefix<'a>(lo: &'a [u8], hi: &[u8]) -> (&'a [u8], bool) {
     (&lo[..common], false)
 }
 
-/// The name of a key's table with its separator: the bytes through the first `|` or `:`.
+/// Returns the name of a key's table with its separator: the bytes through the first `|` or `:`.
 pub fn table_name(key: &[u8]) -> Option<&[u8]> {
     let end = key.iter().position(|&b| b == b'|' || b == b':')?;
     Some(&key[..=end])
 }
 
-/// What a reader of rows answers: go on, or stop.
+/// A row callback's result: continue, or stop.
 pub type Flow = ControlFlow<()>;
 
-/// Takes rows, one after the other, until it breaks.
+/// A callback that receives a key and a value at a time, until it breaks.
 pub type EachRow<'a> = dyn FnMut(&[u8], &[u8]) -> Flow + 'a;

@@ -1,8 +1,9 @@
-//! What everything else stands on: ranges of keys, how keys are made of slots, rows in memory, numbers. Nothing here knows of joins.
+//! The foundations: key ranges, patterns of keys, rows in memory, numbers. Nothing here depends on joins.
 //!
-//! Read `key_range`, `pattern`, then `rows`, the one place that spells out `larder_table`. `status` and `spans` are sets of ranges, with and
-//! without numbers; `gathered` holds the rows of one read; `moment` keeps rows as they were for a read that takes long. `owner` says which of
-//! several engines has a key. `hash`, `slab` and `number` are what their names say.
+//! Read `key_range`, `pattern`, then `rows`, the only module that accesses `larder_table`. `status` is a set of
+//! numbered ranges, `spans` one of ranges without numbers. `gathered` holds the rows of one read, `moment` the former
+//! rows that a long read needs. `owner` maps keys to the engines that own them. `hash`, `slab` and `number` are small
+//! utilities.
 
 pub(crate) mod gathered;
 pub(crate) mod hash;

@@ -1,16 +1,19 @@
-//! Moments: a long read sees the rows of a table as they were when it began, while they change.
+//! Snapshots of a table's rows for long reads: a read sees the rows as they were when it began, while they change.
 //!
 //! ```text
-//!  moment of k|a .. k|z      k|c put   ──► before: k|c had no row
-//!  read up to k|f            k|h goes  ──► before: k|h had "3"        the read skips k|c? it has passed it: nothing is kept
-//!                                          rows as they are, but those in `before` as they were ──► the read
+//!  moment of k|a .. k|z      put k|c     ──► before: k|c was absent
+//!  read up to k|f            remove k|h  ──► before: k|h was "3"     (k|c is behind the cursor: nothing is kept)
+//!
+//!                            current rows, overridden by `before` ──► the read
 //! ```
 //!
-//! 1. For each key in the unread part whose row changed since, `before` has what it was, and nothing else.
-//! 2. [`Rows`](crate::base::rows::Rows) tells of every change before it is made; a moment that nobody reads any more is forgotten then.
-//! 3. What all moments keep is never more than [`Held`] allows: beyond it the largest is lost, and its read ends with an error.
-//!    None of it counts as memory of tables, so that no write is refused for what a slow reader keeps.
-//! 4. A row that several moments keep is kept once. Each is charged with an equal part of it.
+//! 1. `before` has the former value of each key in the unread part that changed since the moment, and nothing else.
+//! 2. [`Rows`](crate::base::rows::Rows) notifies the moments before every change. Moments without a reader are dropped
+//!    then.
+//! 3. All moments together never keep more than [`Held`] allows. Beyond that, the largest is lost, and its read ends
+//!    with an error. This memory does not count as memory of tables, so that a slow reader does not cause writes to be
+//!    rejected.
+//! 4. A value that several moments need is stored once. Each moment is charged an equal share.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
@@ -23,18 +26,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::key_range::KeyRange;
 use crate::base::rows::Cursor;
 
-/// What a key's row was.
+/// The former state of a key's row.
 #[derive(Debug)]
 struct Was {
-    /// `None`: there was no row.
+    /// `None`: the row was absent.
     value: Option<Rc<HeldValue>>,
-    /// What of it the moment is charged with.
+    /// Bytes charged to the moment for it.
     share: usize,
 }
 
 type Before = BTreeMap<Box<[u8]>, Was>;
 
-/// A value that is in no table any more.
+/// A value kept for moments after it left its table.
 #[derive(Debug)]
 pub struct HeldValue {
     bytes: Box<[u8]>,
@@ -47,7 +50,7 @@ impl Drop for HeldValue {
     }
 }
 
-/// What all moments of an engine keep, and how much they may.
+/// The memory that all moments of an engine use, and its limits.
 #[derive(Debug)]
 pub struct Held {
     bytes: Cell<usize>,
@@ -68,7 +71,7 @@ impl Default for Held {
 }
 
 impl Held {
-    /// Bytes: of one long read, and of all together.
+    /// Sets the limits in bytes: for one long read, and for all together.
     pub fn set_limits(&self, each_max: usize, all_max: usize) {
         self.each_max.set(each_max);
         self.all_max.set(all_max);
@@ -86,7 +89,7 @@ impl Held {
         self.bytes.set(self.bytes.get() - bytes);
     }
 
-    /// A value to keep, which is about to go from its table.
+    /// Copies a value that is about to leave its table.
     pub fn value(self: &Rc<Self>, bytes: &[u8]) -> Rc<HeldValue> {
         self.take(bytes.len());
         Rc::new(HeldValue {
@@ -95,7 +98,7 @@ impl Held {
         })
     }
 
-    /// Loses moments until what is kept is within the limits (invariant 3).
+    /// Drops the largest moments until the memory is within the limit (invariant 3).
     pub fn make_room(&self) {
         while self.bytes.get() > self.all_max.get() {
             let mut moments = self.moments.borrow_mut();
@@ -117,7 +120,7 @@ impl Held {
 pub struct Moment {
     kept: RefCell<Kept>,
     held: Rc<Held>,
-    /// Who else counts what it keeps.
+    /// A second counter for the memory that the moment uses.
     charged: RefCell<Option<Arc<AtomicUsize>>>,
 }
 
@@ -126,11 +129,11 @@ pub struct Kept {
     unread: KeyRange,
     before: Before,
     bytes: usize,
-    /// It would have kept too much: what it had is gone.
+    /// The moment exceeded a limit and was dropped, with all its rows.
     is_lost: bool,
 }
 
-/// What a kept row costs beside its bytes.
+/// Memory of a kept row, besides its key and value.
 const KEPT_BYTES: usize = 96;
 
 impl Moment {
@@ -150,19 +153,19 @@ impl Moment {
         self.kept().is_lost
     }
 
-    /// From now on what it keeps is added there too.
+    /// Adds the moment's memory to `to`, now and whenever it changes.
     pub fn charge(&self, to: &Arc<AtomicUsize>) {
         to.fetch_add(self.bytes(), Ordering::Relaxed);
         *self.charged.borrow_mut() = Some(to.clone());
     }
 
-    /// Whether it reads a key, and does not know yet what it was.
+    /// Whether the moment covers a key that is unread and whose former value it does not have.
     pub fn reads(&self, key: &[u8]) -> bool {
         let kept = self.kept();
         !kept.is_lost && kept.unread.contains(key) && !kept.before.contains_key(key)
     }
 
-    /// A key that it reads is about to change; its row is this now, and `readers` keep it.
+    /// Keeps the former value of an unread key that is about to change. `readers` moments share the value.
     pub fn keep(&self, key: &[u8], value: Option<Rc<HeldValue>>, readers: usize) {
         let own = key.len() + KEPT_BYTES;
         let part = value
@@ -188,7 +191,7 @@ impl Moment {
         self.forget_outside(&KeyRange::new(b"", b""));
     }
 
-    /// Forgets what it kept of keys that are not in `range`.
+    /// Drops the kept rows whose keys are not in `range`.
     fn forget_outside(&self, range: &KeyRange) {
         let kept = &mut *self.kept.borrow_mut();
         let mut gone = 0;
@@ -208,7 +211,7 @@ impl Moment {
         }
     }
 
-    /// Only this is still to be read.
+    /// Reduces the unread part.
     pub fn shrink_to(&self, unread: &KeyRange) {
         self.forget_outside(unread);
         self.kept.borrow_mut().unread = unread.clone();
@@ -221,7 +224,7 @@ impl Drop for Moment {
     }
 }
 
-/// The moments of one table's rows that are being read.
+/// The moments of one table's rows.
 #[derive(Debug, Default)]
 pub struct Moments(Vec<Weak<Moment>>);
 
@@ -235,7 +238,7 @@ impl Moments {
         self.0.iter().any(|moment| moment.strong_count() > 0)
     }
 
-    /// Whether any of them has yet to read keys of a range.
+    /// Whether any moment has unread keys in `range`.
     pub fn are_reading(&self, range: &KeyRange) -> bool {
         self.0.iter().filter_map(Weak::upgrade).any(|moment| {
             let kept = moment.kept();
@@ -243,7 +246,7 @@ impl Moments {
         })
     }
 
-    /// Now, for a read of `unread`.
+    /// Creates a moment of the current rows, for a read of `unread`.
     pub fn add(&mut self, unread: KeyRange, held: &Rc<Held>) -> Rc<Moment> {
         let moment = Rc::new(Moment {
             kept: RefCell::new(Kept {
@@ -265,14 +268,15 @@ impl Moments {
         moment
     }
 
-    /// The moments that read a key, which is about to change, and do not know yet what it was.
+    /// Returns the moments that must keep the former value of `key`, which is about to change.
     pub fn readers_of(&mut self, key: &[u8]) -> Vec<Rc<Moment>> {
         let mut readers = self.live();
         readers.retain(|moment| moment.reads(key));
         readers
     }
 
-    /// The moments that read some of a range, which is about to go, and a range that has all that they read of it.
+    /// Returns the moments with unread keys in `lo..hi`, which is about to be removed, and a range that covers those
+    /// keys.
     pub fn readers_in(&mut self, lo: &[u8], hi: &[u8]) -> (Vec<Rc<Moment>>, KeyRange) {
         let mut all: Option<KeyRange> = None;
         let mut readers = self.live();
@@ -298,19 +302,19 @@ impl Moments {
     }
 }
 
-/// Reads rows as they were at a moment, or are now where they have not changed.
+/// Merges the current rows with the kept ones, as a cursor over the rows at the moment.
 pub struct Then<'v> {
-    /// None if the table is gone: all its rows went first.
+    /// `None` if the table was dropped. All its rows were removed, and kept, before.
     now: Option<Cursor<'v>>,
     before: btree_map::Range<'v, Box<[u8]>, Was>,
     kept: Option<(&'v [u8], Option<&'v [u8]>)>,
-    /// The current row is the kept one.
+    /// Whether the current row is the kept one.
     is_kept: bool,
     reverse: bool,
 }
 
 impl<'v> Then<'v> {
-    /// `now` has the rows of the unread part as they are.
+    /// `now` is a cursor over the current rows of the unread part.
     pub fn new(mut now: Option<Cursor<'v>>, kept: &'v Kept, reverse: bool) -> Self {
         if let Some(now) = &mut now {
             now.next();
@@ -350,7 +354,7 @@ impl<'v> Then<'v> {
         }
     }
 
-    /// Decides which row is next.
+    /// Chooses the next row of the merge.
     fn settle(&mut self) {
         self.is_kept = false;
         while let Some((key, value)) = self.kept {

@@ -1,11 +1,11 @@
-//! Values as numbers: exact decimals, so that a sum does not depend on the order of its parts.
+//! Values as exact decimals, so that a sum does not depend on the order of its terms.
 //!
 //! A number is an optional sign, up to 18 digits, and optionally a point with up to 9 digits. Anything else is text.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-/// A decimal, in billionths.
+/// A decimal as a multiple of 10⁻⁹.
 pub type Billionths = i128;
 
 const ONE: i128 = 1_000_000_000;
@@ -35,7 +35,7 @@ fn unsigned(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Writes a decimal without zeros behind the point.
+/// Writes a decimal without trailing zeros after the point.
 pub fn print(value: Billionths, out: &mut Vec<u8>) {
     let sign = if value < 0 { "-" } else { "" };
     let (whole, fraction) = (
@@ -50,7 +50,7 @@ pub fn print(value: Billionths, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Writes a count.
+/// Writes a count in decimal.
 pub fn print_count(count: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
     let (mut at, mut left) = (digits.len(), count);
@@ -72,7 +72,8 @@ pub fn mean(sum: Billionths, count: u64) -> Billionths {
     (sum + half) / divisor * 1000
 }
 
-/// Numbers by size, then text by bytes; equal numbers that are written differently by bytes.
+/// Compares numbers by value; numbers precede text, and text compares by bytes. Different spellings of one number
+/// compare by bytes.
 pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
     match (parse(a), parse(b)) {
         (Some(x), Some(y)) => x.cmp(&y).then_with(|| a.cmp(b)),

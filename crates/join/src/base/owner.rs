@@ -1,13 +1,13 @@
-//! Owners: which of several engines (shards) owns a key.
+//! Ownership of keys by engines (shards).
 //!
-//! The owner follows from the cluster slot of the key's leading column, the text between its first separator and the
-//! second (`bob` in `post|bob|17`), or of the hash tag in that column (`{bob}`): so all rows of one column have one
-//! owner, in every table, and what joins of one column need lies together.
+//! A key's owner is the owner of the hash slot of its leading column, the text between its first and second separator
+//! (`bob` in `post|bob|17`), or of the hash tag in that column (`{bob}`). All rows of one column, in every table,
+//! therefore have one owner, and a join over that column needs only that engine's rows.
 //!
-//! The engines of one process share the slots evenly. Those of a cluster are told who owns each ([`SlotOwners`]), and told
-//! anew when that changes (see `shard::moved`).
+//! The engines of a single node share the slots evenly. In a cluster, each engine is given the owner of each slot
+//! ([`SlotOwners`]), and again after each change (see `shard::moved`).
 //!
-//! Tables whose rows come from elsewhere (see `supply`) have no owner: each engine keeps what it reads of them.
+//! Tables with rows from a database (see `supply`) have no owner: each engine keeps the rows that it reads.
 
 use std::sync::Arc;
 
@@ -15,34 +15,34 @@ use larder_types::{SLOTS, leading_column, row_slot};
 
 use crate::base::key_range::{KeyRange, common_prefix};
 
-/// The owner of what nobody owns.
+/// The owner of a slot without an owner.
 pub const NOBODY: u16 = u16::MAX;
 
-/// One engine among several, by its number.
+/// One of several engines, identified by its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     pub index: u16,
-    /// How many engines there are, also such that own nothing.
+    /// Number of engines, including those that own nothing.
     pub count: u16,
-    /// `None`: each owns as many slots as any other.
+    /// `None`: the slots are divided evenly.
     owners: Option<Arc<SlotOwners>>,
 }
 
-/// Which engine owns each slot.
+/// The owner of each slot.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SlotOwners {
-    /// By slot; [`NOBODY`] where it has no owner.
+    /// Indexed by slot; [`NOBODY`] if a slot has no owner.
     by_slot: Box<[u16]>,
-    /// Those that own any, in their order.
+    /// The engines that own slots, in ascending order.
     all: Box<[u16]>,
 }
 
 impl SlotOwners {
-    /// `by_slot` has an owner for each of the 16,384 slots, or [`NOBODY`].
+    /// `by_slot` has one entry for each of the 16,384 slots: its owner or [`NOBODY`].
     pub fn new(by_slot: Vec<u16>) -> SlotOwners {
         assert_eq!(by_slot.len(), usize::from(SLOTS), "one owner a slot");
         let mut all = by_slot.clone();
-        // Neighbours mostly have one owner.
+        // Adjacent slots mostly have the same owner.
         all.dedup();
         all.sort_unstable();
         all.dedup();
@@ -57,16 +57,16 @@ impl SlotOwners {
     }
 }
 
-/// Who owns the keys of a range.
+/// The owner of a range of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     One(u16),
-    /// The range spans columns: each shard has some of its keys.
+    /// The range spans leading columns: each shard may own some of its keys.
     All,
 }
 
-/// What all keys with the leading column of this key begin with; and whether more may follow: a key without a separator behind its
-/// leading column is alone. Groups of one slot follow each other in the order of their keys.
+/// Returns the common prefix of all keys with this key's leading column, and whether more bytes may follow. A key
+/// without a separator after its leading column is a group of its own. Groups of the same slot are in key order.
 pub fn column_group(key: &[u8]) -> (&[u8], bool) {
     let (column, is_ended) = leading_column(key);
     if !is_ended {
@@ -81,19 +81,19 @@ pub fn column_group(key: &[u8]) -> (&[u8], bool) {
     (&key[..=end], true)
 }
 
-/// The slot of all keys of a range, if they are of one leading column.
+/// Returns the slot of all keys of a range, if they share one leading column.
 pub fn range_slot(lo: &[u8], hi: &[u8]) -> Option<u16> {
     let (prefix, is_point) = common_prefix(lo, hi);
     (is_point || leading_column(prefix).1).then(|| row_slot(prefix))
 }
 
-/// The slot of all keys that begin with some bytes, if they are of one leading column.
+/// Returns the slot of all keys with a prefix, if they share one leading column.
 pub(crate) fn prefix_slot(prefix: &[u8]) -> Option<u16> {
     leading_column(prefix).1.then(|| row_slot(prefix))
 }
 
 impl Shard {
-    /// One of `count` engines that share the slots evenly.
+    /// Creates one of `count` engines that share the slots evenly.
     pub fn new(index: u16, count: u16) -> Self {
         Shard {
             index,
@@ -102,7 +102,7 @@ impl Shard {
         }
     }
 
-    /// One of `count` engines that own what they are told.
+    /// Creates one of `count` engines with explicit owners.
     pub fn among(index: u16, count: u16, owners: Arc<SlotOwners>) -> Self {
         let owners = Some(owners);
         Shard {
@@ -112,7 +112,7 @@ impl Shard {
         }
     }
 
-    /// [`NOBODY`] where the key has no owner.
+    /// Returns the owner of `key`, or [`NOBODY`].
     #[inline]
     pub fn owner_of(&self, key: &[u8]) -> u16 {
         match self.count {
@@ -129,7 +129,7 @@ impl Shard {
         }
     }
 
-    /// Whether it was told just these owners: `false` says nothing.
+    /// Whether the shard uses this very table of owners. A different table may have the same content.
     pub fn goes_by(&self, told: &Arc<SlotOwners>) -> bool {
         let owners = self.owners.as_ref();
         owners.is_some_and(|owners| Arc::ptr_eq(owners, told))
@@ -149,7 +149,7 @@ impl Shard {
         }
     }
 
-    /// All engines that own any keys. [`NOBODY`] is among them if some keys have no owner.
+    /// Returns all engines that own slots, and [`NOBODY`] if some slots have no owner.
     pub fn owners(&self) -> impl Iterator<Item = u16> + use<> {
         let told = self.owners.clone();
         let count = told
@@ -158,7 +158,7 @@ impl Shard {
         (0..count).map(move |at| told.as_ref().map_or(at as u16, |told| told.all[at]))
     }
 
-    /// The other shards that have keys of a range.
+    /// Returns the other shards that may own keys of a range.
     pub(crate) fn others(&self, range: &KeyRange) -> impl Iterator<Item = u16> + use<> {
         let (one, all) = match self.owner_of_range(&range.lo, &range.hi) {
             Owner::One(one) => (Some(one), None),

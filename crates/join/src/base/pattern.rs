@@ -1,7 +1,8 @@
-//! A pattern, compiled: takes a key apart into slots, and puts slots together into a key.
+//! Compiled patterns: they split a key into slot values, and build a key from slot values.
 //!
-//! 1. A key and the slots of its pattern determine one another: a slot with a width holds exactly that many bytes; one
-//!    without holds at least one byte, and none of the bytes that end it in any pattern of its join, nor `|`.
+//! 1. A key and the slot values of its pattern determine each other. A slot with a width holds exactly that many bytes.
+//!    A slot without one holds at least one byte, and none of the bytes that end it in any pattern of its join, nor
+//!    `|`.
 //! 2. A pattern begins with literal text that names its table.
 
 use crate::base::key_range::{KeyRange, common_prefix, step_up};
@@ -10,15 +11,15 @@ use crate::base::rows::Split;
 /// A slot's number within its join.
 pub type SlotId = u8;
 
-/// How many slots a join may have.
+/// Maximum number of slots in a join.
 pub const SLOTS_MAX: usize = 32;
 
 #[derive(Debug, Clone)]
 pub struct Slot {
     pub name: String,
-    /// `None` for a slot that takes the bytes up to the text that follows it.
+    /// `None` for a slot that extends to the literal text after it.
     pub width: Option<usize>,
-    /// The bytes that a slot without a width does not hold.
+    /// The bytes that end a slot without a width.
     pub stops: [bool; 256],
 }
 
@@ -31,15 +32,15 @@ pub enum Element {
 #[derive(Debug, Clone)]
 pub struct Pattern {
     pub elements: Vec<Element>,
-    /// As it was written.
+    /// The pattern as written.
     pub text: String,
-    /// The length of every key, where all slots have widths.
+    /// The length of every key, if all slots have widths.
     pub key_len: Option<usize>,
-    /// The slots that occur.
+    /// The slots that occur in the pattern, as a bit set.
     pub slots: u32,
 }
 
-/// Slot values found so far. Slots are bound and unbound like a stack.
+/// The slot values found so far. Slots are bound and unbound in stack order.
 #[derive(Debug, Clone, Default)]
 pub struct Binding {
     bytes: Vec<u8>,
@@ -87,7 +88,7 @@ impl Binding {
         self.bound = 0;
     }
 
-    /// Writes the values of `slots`, in order of their numbers, so that [`Self::unpack`] finds them.
+    /// Writes the values of `slots` in the order of their numbers, in the form that [`Self::unpack`] reads.
     pub fn pack(&self, slots: u32, table: &[Slot], out: &mut Vec<u8>) {
         for slot in ids(slots) {
             let value = self.get(slot);
@@ -115,7 +116,7 @@ impl Binding {
     }
 }
 
-/// The slots in a set, in order.
+/// Iterates over the slots of a bit set, in ascending order.
 pub fn ids(slots: u32) -> impl Iterator<Item = SlotId> {
     let mut left = slots;
     std::iter::from_fn(move || {
@@ -128,7 +129,8 @@ pub fn ids(slots: u32) -> impl Iterator<Item = SlotId> {
 }
 
 impl Pattern {
-    /// Takes `key` apart. Binds the slots that are not bound, compares those that are. On `false` the binding is as before.
+    /// Matches `key`: binds the unbound slots and compares the bound ones. If it returns `false`, the binding is
+    /// unchanged.
     pub fn matches(&self, key: &[u8], slots: &[Slot], binding: &mut Binding) -> bool {
         if self.key_len.is_some_and(|len| len != key.len()) {
             return false;
@@ -174,8 +176,8 @@ impl Pattern {
         rest.is_empty()
     }
 
-    /// The length of a slot without a width at the start of `rest`; `None` if none fits or, where `rest` is only the
-    /// beginning of a key (`whole` is false), if its end is not in sight.
+    /// Returns the length of a slot without a width at the start of `rest`. Returns `None` if no length matches, or if
+    /// `rest` is only a prefix of a key (`whole` is false) and does not contain the end of the slot.
     fn slot_len(&self, at: usize, slot: &Slot, rest: &[u8], whole: bool) -> Option<usize> {
         let end = rest.iter().position(|&b| slot.stops[b as usize]);
         let len = match (self.elements.get(at + 1), end) {
@@ -186,7 +188,7 @@ impl Pattern {
         (len > 0).then_some(len)
     }
 
-    /// Writes the key. All slots are bound.
+    /// Writes the key. All slots must be bound.
     pub fn write(&self, binding: &Binding, out: &mut Vec<u8>) {
         for element in &self.elements {
             match element {
@@ -196,7 +198,7 @@ impl Pattern {
         }
     }
 
-    /// Writes the key up to its first slot that is not bound; says how many elements that was.
+    /// Writes the key up to its first unbound slot. Returns the number of elements written.
     pub fn write_prefix(&self, binding: &Binding, out: &mut Vec<u8>) -> usize {
         for (at, element) in self.elements.iter().enumerate() {
             match element {
@@ -210,7 +212,7 @@ impl Pattern {
         self.elements.len()
     }
 
-    /// How many elements come before the first slot that is not in `bound`.
+    /// Returns the number of elements before the first slot that is not in `bound`.
     pub fn elements_bound(&self, bound: u32) -> usize {
         self.elements
             .iter()
@@ -240,7 +242,7 @@ impl Pattern {
         }
     }
 
-    /// Where in `key` the first `elements` elements end; `None` if the key does not have them.
+    /// Returns the length of the first `elements` elements in `key`, or `None` if the key does not have them.
     pub fn prefix_len(&self, key: &[u8], elements: usize, slots: &[Slot]) -> Option<usize> {
         let mut at = 0;
         for (number, element) in self.elements[..elements].iter().enumerate() {
@@ -255,7 +257,7 @@ impl Pattern {
         (at <= key.len()).then_some(at)
     }
 
-    /// How to split a table whose keys are mostly read by one leading slot.
+    /// Chooses the split of a table that is mostly read by one leading slot.
     pub fn split(&self, slots: &[Slot]) -> Split {
         let mut len = 0;
         for (at, element) in self.elements.iter().enumerate() {
@@ -281,7 +283,7 @@ impl Pattern {
         Split::None
     }
 
-    /// The keys that `binding` leaves possible, given bounds on one of the other slots.
+    /// Returns the range of keys that `binding` allows, given bounds on one of the unbound slots.
     pub fn range(&self, binding: &Binding, bounds: Option<&SlotBounds>) -> KeyRange {
         let (mut lo, mut hi) = (Vec::with_capacity(32), Vec::with_capacity(32));
         self.write_range(binding, bounds, &mut lo, &mut hi);
@@ -291,7 +293,7 @@ impl Pattern {
         }
     }
 
-    /// As [`Self::range`].
+    /// Like [`Self::range`], into reused buffers.
     pub fn write_range(
         &self,
         binding: &Binding,
@@ -324,8 +326,8 @@ impl Pattern {
         }
     }
 
-    /// What a range of this pattern's keys says about its slots: binds those that are the same in all keys of the range.
-    /// `None` if no key of the pattern is in the range.
+    /// Derives slot constraints from a range of this pattern's keys: binds the slots that have the same value in all
+    /// keys of the range. Returns `None` if no key of the pattern is in the range.
     pub fn constrain(
         &self,
         range: &KeyRange,
@@ -389,18 +391,18 @@ impl Pattern {
     }
 }
 
-/// What a range of output keys fixes.
+/// The constraints that a range of output keys implies.
 #[derive(Debug, Clone)]
 pub struct Constraint {
-    /// Bounds on the first slot that is not fixed, if it has a width.
+    /// Bounds on the first slot without a fixed value, if it has a width.
     pub bounds: Option<SlotBounds>,
-    /// The range has one possible key.
+    /// Whether the range has only one possible key.
     pub point: bool,
-    /// The first slot that is not fixed has no width.
+    /// Whether the first slot without a fixed value has no width.
     pub unsized_next: bool,
 }
 
-/// Bounds on a slot with a width; both are beginnings of its value.
+/// Bounds on a slot with a width. Both are prefixes of slot values.
 #[derive(Debug, Clone)]
 pub struct SlotBounds {
     pub slot: SlotId,
@@ -415,7 +417,7 @@ impl SlotBounds {
         let low = lo
             .get(at..)
             .map_or(&[][..], |rest| &rest[..rest.len().min(width)]);
-        // The range's ends share all bytes before `at` unless `hi` is the successor of those bytes.
+        // Both ends share all bytes before `at`, unless `hi` is the successor of those bytes.
         let shared = hi.len() > at && lo.len() >= at && hi[..at] == lo[..at];
         let high = shared.then(|| Box::from(&hi[at..hi.len().min(at + width)]));
         Self {

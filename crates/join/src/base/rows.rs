@@ -1,4 +1,4 @@
-//! The rows of one table: the one place that spells out `larder_table`.
+//! The rows of one table. Only this module accesses `larder_table`.
 
 use std::ops::Bound;
 
@@ -12,11 +12,11 @@ use crate::base::moment::{Held, Moment, Moments};
 
 pub struct Rows {
     table: Table,
-    /// Long reads of these rows that are under way: every change is told to them first.
+    /// Snapshots for long reads in progress. They are notified before every change.
     moments: Moments,
 }
 
-/// A value of at most so many bytes costs no more to copy than to share.
+/// Maximum length, in bytes, of a value that is cheaper to copy than to share.
 const COPIED_BYTES: usize = 16;
 
 impl Default for Rows {
@@ -33,33 +33,33 @@ impl Rows {
         }
     }
 
-    /// Keeps long values that are copied into rows from now on on disk.
+    /// Stores long values on disk, for values that are copied into rows from now on.
     pub fn keep_on_disk(&mut self, on_disk: ValuesOnDisk) {
         self.table.keep_on_disk(on_disk);
     }
 
-    /// Splits a table that is empty otherwise.
+    /// Splits the table, which must be empty.
     pub fn split_anew(&mut self, split: Split) {
         debug_assert!(self.is_empty(), "rows stay where they are");
         self.table = self.table.empty(split);
     }
 
-    /// These rows as they are now, for a read of a range that goes on while they change.
+    /// Returns a snapshot of the current rows, for a long read of a range.
     pub fn moment(&mut self, unread: KeyRange, held: &Rc<Held>) -> Rc<Moment> {
         self.moments.add(unread, held)
     }
 
-    /// Whether a long read of these rows is under way.
+    /// Whether a long read of these rows is in progress.
     pub fn is_held(&self) -> bool {
         self.moments.is_held()
     }
 
-    /// Whether a long read has yet to read keys of a range.
+    /// Whether a long read has unread keys in `range`.
     pub fn is_being_read(&self, range: &KeyRange) -> bool {
         self.moments.are_reading(range)
     }
 
-    /// A key's row is about to change.
+    /// Notifies the snapshots that a key's row is about to change.
     #[inline]
     fn tell(&mut self, key: &[u8]) {
         if !self.moments.is_empty() {
@@ -73,7 +73,7 @@ impl Rows {
         keep(&readers, key, self.table.get(key));
     }
 
-    /// An empty table that is split alike.
+    /// Creates an empty table with the same split.
     pub fn like(&self) -> Self {
         Self::new(self.table.split())
     }
@@ -82,7 +82,7 @@ impl Rows {
         self.table.get(key)
     }
 
-    /// The values of several keys' rows, with the keys' numbers.
+    /// Passes the values of several keys' rows to `each`, with the index of the key.
     pub fn get_each<'t>(&'t self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&'t [u8]>)) {
         self.table.get_each(keys, each);
     }
@@ -91,7 +91,7 @@ impl Rows {
         self.table.value(key)
     }
 
-    /// Puts a row; says what it held.
+    /// Puts a row. Returns its former value.
     pub fn replace(&mut self, key: &[u8], value: &Value) -> Option<Value> {
         self.tell(key);
         let mut before = None;
@@ -105,8 +105,8 @@ impl Rows {
         self.table.put_shared(key, value);
     }
 
-    /// Puts a row of a group without a search for the group, if the group still is and no long read is under way; says
-    /// whether it did.
+    /// Puts a row of a group without searching for the group. Returns `None`, without a change, if the group no longer
+    /// exists or a long read is in progress.
     pub fn put_in(&mut self, group: GroupId, suffix: &[u8], value: &Value) -> Option<Put> {
         if !self.moments.is_empty() {
             return None;
@@ -114,7 +114,7 @@ impl Rows {
         self.table.put_shared_in(group, suffix, value)
     }
 
-    /// The group whose keys are those that begin with `prefix`, if the table is split so and the group has rows.
+    /// Returns the group of the keys with this prefix, if the table is split at this prefix and the group has rows.
     pub fn group(&self, prefix: &[u8]) -> Option<GroupId> {
         if self.is_head(prefix) {
             self.table.group(prefix)
@@ -123,19 +123,20 @@ impl Rows {
         }
     }
 
-    /// Whether every group is the keys that begin with some `len` bytes.
+    /// Whether every group consists of the keys that share their first `len` bytes.
     pub fn is_split_after(&self, len: usize) -> bool {
         self.table.split() == Split::Bytes(len)
     }
 
-    /// The group of a key, whose first page is asked for. `key` has what names its group, and may be that alone.
+    /// Returns the group of a key and prefetches its first page. `key` may be only the part that names the group.
     pub fn group_of(&self, key: &[u8]) -> Option<GroupId> {
         let group = self.table.group(key)?;
         self.table.prefetch_root(group);
         Some(group)
     }
 
-    /// Begins to look for the group with a prefix: first this for several, then `prefetch_sought`, then `find_sought`.
+    /// Starts a lookup of the group with a prefix. For several lookups, call this for each, then `prefetch_sought`,
+    /// then `find_sought`, so that their cache misses overlap.
     pub fn seek(&self, prefix: &[u8]) -> Sought {
         self.table.seek(prefix)
     }
@@ -148,22 +149,22 @@ impl Rows {
         self.table.find_sought(sought, prefix)
     }
 
-    /// Asks for the first rows of a group, whose first page is here.
+    /// Prefetches the first rows of a group whose first page is cached.
     pub fn prefetch_rows(&self, group: GroupId) {
         self.table.prefetch_rows(group);
     }
 
-    /// All rows of a group.
+    /// Returns a cursor over all rows of a group.
     pub fn rows_of(&self, group: GroupId, reverse: bool) -> Option<Cursor<'_>> {
         self.table.rows_of(group, reverse)
     }
 
-    /// A key's group, if it may have rows at the key or after it: `None` is certain.
+    /// Returns a key's group if it may have rows at or after the key. `None` means that it has none.
     pub fn group_from(&self, key: &[u8]) -> Option<GroupId> {
         self.table.group_from(key)
     }
 
-    /// Rows of a group from one suffix up to another, or to its end.
+    /// Returns a cursor over a group's rows from suffix `lo` to suffix `hi`, or to its end.
     pub fn cursor_in<'t>(
         &'t self,
         group: GroupId,
@@ -174,18 +175,18 @@ impl Rows {
         self.table.range_in(group, lo, hi, reverse)
     }
 
-    /// Whether rows may begin with `prefix`: `false` is certain.
+    /// Whether rows with this prefix may exist. `false` means that there are none.
     pub fn may_have(&self, prefix: &[u8]) -> bool {
         !self.is_head(prefix) || self.table.group(prefix).is_some()
     }
 
-    /// Whether `prefix` is what the keys of a group begin with.
+    /// Whether `prefix` is the common prefix of a group.
     pub fn is_head(&self, prefix: &[u8]) -> bool {
         self.head(prefix)
             .is_some_and(|head| head.len() == prefix.len())
     }
 
-    /// What a key's group begins with, if the table is split.
+    /// Returns the common prefix of a key's group, if the table is split.
     pub fn head<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         match self.table.split() {
             Split::None => None,
@@ -213,7 +214,7 @@ impl Rows {
         self.table.prefetch(group);
     }
 
-    /// Shows the value of a row where it lies, to be changed.
+    /// Passes a row's value to `change`, which modifies it in place.
     pub fn edit<R>(&mut self, key: &[u8], change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         self.tell(key);
         self.table.edit(key, change)
@@ -237,7 +238,7 @@ impl Rows {
         self.table.is_empty()
     }
 
-    /// Rows from `lo` up to `hi`, in order or in reverse, with values to keep.
+    /// Passes the rows from `lo` to `hi` to `each`, in either order, as shareable values.
     pub fn scan(
         &self,
         lo: &[u8],
@@ -261,7 +262,7 @@ impl Rows {
         }
     }
 
-    /// Rows from `lo` up to `hi`, in order or in reverse.
+    /// Passes the rows from `lo` to `hi` to `each`, in either order.
     pub fn read(
         &self,
         lo: &[u8],
@@ -285,7 +286,7 @@ impl Rows {
         }
     }
 
-    /// As [`Rows::cursor`], and quicker where the range is in one group. `None` is certain: there are no rows.
+    /// Like [`Rows::cursor`], but faster if the range is in one group. `None` means that there are no rows.
     pub fn cursor_near<'t>(
         &'t self,
         lo: &'t [u8],
@@ -325,7 +326,7 @@ impl Rows {
     }
 }
 
-/// Has those who read a key keep what its row is.
+/// Stores a key's current value in the snapshots that need it.
 fn keep(readers: &[Rc<Moment>], key: &[u8], value: Option<&[u8]>) {
     let Some(first) = readers.first() else {
         return;

@@ -1,6 +1,6 @@
-//! Small records by number, in one block of memory; a number is used again after its record is removed.
+//! Small records in one memory block, addressed by number. The number of a removed record is reused.
 
-/// A record that can stand for an empty place.
+/// A record with a value that marks an empty place.
 pub trait Vacant {
     fn vacant() -> Self;
     fn is_vacant(&self) -> bool;
@@ -28,7 +28,7 @@ impl<T: Vacant> Slab<T> {
             return number;
         }
         if self.records.len() == self.records.capacity() {
-            // Grow by an eighth: the records are many and the memory is counted.
+            // Grow by an eighth, not by doubling: there are many records, and their memory is counted.
             self.records.reserve_exact(self.records.len() / 8 + 4);
         }
         self.records.push(record);

@@ -1,4 +1,4 @@
-//! A set of keys, as ranges that neither overlap nor touch.
+//! A set of keys, stored as ranges that neither overlap nor touch.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,7 +7,7 @@ use crate::base::key_range::KeyRange;
 
 #[derive(Debug, Default)]
 pub struct Spans {
-    /// By its start: a range's end.
+    /// Maps the start of each range to its end.
     ends: BTreeMap<Box<[u8]>, Box<[u8]>>,
 }
 
@@ -18,7 +18,7 @@ impl Spans {
         before.is_some_and(|(_, hi)| *key < **hi)
     }
 
-    /// The starts of the ranges that share keys with `lo..hi`; with `touching`, those that end or begin there too.
+    /// Returns the starts of the ranges that overlap `range`; with `touching`, also of those adjacent to it.
     fn found(&self, range: &KeyRange, touching: bool) -> Vec<Box<[u8]>> {
         if range.is_empty() {
             return Vec::new();
@@ -74,7 +74,7 @@ impl Spans {
         self.ends.iter().map(|(lo, hi)| KeyRange::new(lo, hi))
     }
 
-    /// The parts of a range that are not in the set, in order.
+    /// Returns the parts of `range` that are not in the set, in order.
     pub fn gaps(&self, range: &KeyRange) -> Vec<KeyRange> {
         let mut gaps = Vec::new();
         let mut at = range.lo.clone();

@@ -1,7 +1,9 @@
-//! Rows that are kept elsewhere: by another engine of this server, or in a database.
+//! Rows that other engines or a database own.
 //!
-//! Read `exchange` for what engines say to one another, `parts` for rows that are wanted by what is in them, `replicas` for copies of other engines' rows, `moved` for what happens when
-//! others own some, `adopted` for own rows that come and go then, `wire` for messages as bytes, and `supply` for tables whose rows a database keeps. Who has a key is said in `base::owner`.
+//! Read `exchange` for the messages between engines, `parts` for subscriptions to rows by their content, `replicas` for
+//! copies of other engines' rows, `moved` for changes of ownership, `adopted` for base rows that an engine gains and
+//! loses then, `wire` for the encoding of messages, and `supply` for tables whose rows a database owns. `base::owner`
+//! defines which engine owns a key.
 
 pub(crate) mod adopted;
 pub(crate) mod exchange;
@@ -14,11 +16,11 @@ pub(crate) mod wire;
 use crate::base::key_range::KeyRange;
 use crate::base::owner::Shard;
 
-/// Which part is this engine's.
+/// This engine's share of the tables.
 #[derive(Default)]
 pub struct Sharding {
-    /// `None`: it is the only one.
+    /// `None`: this is the only engine.
     pub own: Option<Shard>,
-    /// Ranges of other shards that were forgotten, by owner, which need not tell of them any more.
+    /// Dropped ranges of other shards' rows, with their owners, from which this engine has yet to unsubscribe.
     pub unsubscribed: Vec<(u16, KeyRange)>,
 }

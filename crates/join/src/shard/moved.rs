@@ -1,13 +1,14 @@
-//! Slots that change hands, and owners that are lost: copies of their rows, and what was computed from these rows, are forgotten,
-//! exactly there.
+//! Changes of slot ownership, and loss of owners: drops the replicas of the affected rows and the outputs computed from
+//! them, and nothing else.
 //!
 //! ```text
-//!  slots ─► updater lists on their rows ─► fills that were computed from them ─► fills that were computed from those
-//!                                                                   └──────── discarded, the last first ────────┘
+//!  slots ─► updater lists on their rows ─► fills computed from them ─► fills computed from those
+//!                                                          └────── discarded, the last first ──────┘
 //! ```
 //!
-//! A list of updaters begins with a prefix of a source's keys. It concerns the slot of the prefix; where the prefix has no leading
-//! column, it concerns every slot. A copy that spans columns goes whole, with all that was computed from any of it.
+//! An updater list begins with a prefix of a source's keys. It depends on the slot of that prefix; if the prefix has no
+//! leading column, it depends on every slot. A replica range that spans leading columns is dropped as a whole, with
+//! everything that was computed from any of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ use crate::join::{JoinId, TableId};
 /// Fills by join.
 type Fills = BTreeMap<JoinId, BTreeSet<u32>>;
 
-/// A range of another shard's rows that is here.
+/// A range of another shard's rows that this engine holds.
 struct Copy {
     table: TableId,
     owner: u16,
@@ -29,8 +30,8 @@ struct Copy {
 }
 
 impl Engine {
-    /// From now on others own what `shard` says. What lies in slots whose owner changes is forgotten, as if it had never been read; own
-    /// rows in them are the caller's matter. Must be said of a shard from the beginning ([`Engine::set_shard`]).
+    /// Changes the owners to those of `shard`. Replicas and outputs of slots whose owner changes are dropped, as if
+    /// they had never been read; the caller handles own rows in these slots. Requires an earlier [`Engine::set_shard`].
     pub fn change_owners(&mut self, shard: Shard) {
         if let Some(own) = self.sharding.own.clone() {
             let is_moved = |slot| own.owner_of_slot(slot) != shard.owner_of_slot(slot);
@@ -42,7 +43,7 @@ impl Engine {
         self.sharding.own = Some(shard);
     }
 
-    /// Forgets the rows of an owner that does not tell of its changes any more, and what was computed from them.
+    /// Drops the rows of an owner that no longer sends its changes, and the outputs computed from them.
     pub fn forget_owner(&mut self, owner: u16) {
         if let Some(own) = self.sharding.own.clone() {
             self.forget_slots(&|slot| own.owner_of_slot(slot) == owner);
@@ -53,7 +54,7 @@ impl Engine {
         let copies = self.copies_in(is_moved);
         let fills = self.computed_from(is_moved, &copies);
         let mut joins: Vec<JoinId> = fills.keys().copied().collect();
-        // Those that read most joins go first: what they were computed from is pinned by them.
+        // Joins furthest downstream come first, because they pin the rows that they were computed from.
         let upstream = |id: &JoinId| self.joins.get(*id).map_or(0, |join| join.upstream.len());
         joins.sort_by_key(|id| std::cmp::Reverse(upstream(id)));
         self.set_budget(Budget::unlimited());
@@ -66,13 +67,13 @@ impl Engine {
             });
         }
         self.reads.deferred.retry_all();
-        // Nothing is computed from them any more.
+        // No fill depends on them any more.
         for copy in copies {
             self.evict_replicas(copy.table, copy.owner, copy.number);
         }
     }
 
-    /// The fills that were computed from rows in some slots or from copies that go, directly or through other joins.
+    /// Returns the fills that depend on rows in the slots or on `copies`, directly or through other joins.
     fn computed_from(&self, is_moved: &dyn Fn(u16) -> bool, copies: &[Copy]) -> Fills {
         let mut found = Fills::default();
         let mut joins: Vec<_> = self.joins.all().collect();
@@ -112,7 +113,7 @@ impl Engine {
         found
     }
 
-    /// The copies of other shards' rows that have rows in some slots, or may have.
+    /// Returns the replica ranges that have, or may have, rows in the slots.
     fn copies_in(&self, is_moved: &dyn Fn(u16) -> bool) -> Vec<Copy> {
         let mut found = Vec::new();
         for (table, state) in self.tables.numbered() {

@@ -1,17 +1,18 @@
-//! Parts: rows that another shard wants not by their keys but by what is in them. This crate carries them; who knows what rows hold says which
-//! they are.
+//! Parts: subscriptions of a shard to rows that are selected by their content, not by their keys. This crate transports
+//! the rows; an implementation of [`Parts`] selects them.
 //!
 //! ```text
 //!   reader's shard                      owner's shard
-//!   wants what lies in ... ─ AskPart ─► told of every change from now on; its rows, in chunks
+//!   subscribe to a part ──── AskPart ─► sends every change from now on, and the rows, in chunks
 //!   Parts::supply      ◄── SupplyPart ─
-//!   Parts::change      ◄──── Changes ── put hotel:7: the writer waits until all who are told have it
+//!   Parts::change      ◄──── Changes ── put hotel:7: the writer waits until all subscribers have it
 //!                      ─── EndPart ───►
 //! ```
 //!
-//! What `exchange` promises holds for them too: the order of messages, epochs, that a change is acknowledged by whoever was told of it, and that
-//! rows of slots that are withdrawn are forgotten. A reader numbers what it asks for. With the same number it asks for the same again, for some reason
-//! of its own; whatever else it wants has another number, so that what is still on its way for the one is not taken for the other.
+//! The guarantees of `exchange` hold for parts too: the order of messages, epochs, acknowledgement of changes, and
+//! removal of rows in withdrawn slots. A reader numbers its parts. It may request the same part again with the same
+//! number; a different part needs a different number, so that messages in flight for the one are not taken for the
+//! other.
 
 use super::exchange::{CHUNK_WEIGHT, EngineMessage, Exchange, PART_ROW_WEIGHT, PARTS_ON_WAY};
 use crate::base::owner::Shard;
@@ -19,26 +20,27 @@ use crate::engine::Engine;
 
 type Bytes = Box<[u8]>;
 
-/// Some rows of a part.
+/// Rows of a part.
 #[derive(Debug, Default)]
 pub struct PartRows {
     pub rows: Vec<(Bytes, Bytes)>,
-    /// The last that was looked at. None: there are no more.
+    /// The last key that was examined. `None`: the part is complete.
     pub last: Option<Bytes>,
-    /// How many were looked at.
+    /// Number of rows examined.
     pub visited: usize,
 }
 
-/// Who knows what rows hold.
+/// Selects rows by their content.
 pub trait Parts {
-    /// As the owner: from now on this reader is told of changes in this part, as number `number`. `None`: it has ended.
+    /// Called on the owner: subscribes the reader to changes of this part, as number `number`. `None` ends the
+    /// subscription.
     fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>);
 
-    /// As the owner: the conversation with this reader has ended, and it is told of nothing.
+    /// Called on the owner: the connection to this reader has ended, and with it all its subscriptions.
     fn reader_lost(&mut self, reader: u16);
 
-    /// As the owner: the rows of a part, in the order of their keys, from the first behind `after` on. At most `rows_max` are looked at. None: some
-    /// of its slots are not here yet, and it is to be asked again.
+    /// Called on the owner: returns the rows of a part in key order, beginning after `after`, and examines at most
+    /// `rows_max`. Returns `None` if some of its slots are not available yet; the caller tries again later.
     fn rows(
         &mut self,
         engine: &Engine,
@@ -48,8 +50,9 @@ pub trait Parts {
         rows_max: usize,
     ) -> Option<PartRows>;
 
-    /// As the reader: rows of a part that this owner has (`shard` says who owns what); with the last of them it has given all. `part` is what was asked for: whoever asks
-    /// twice with one number makes them differ.
+    /// Called on the reader: receives rows of a part from this owner (`shard` defines the owners). `is_last` marks the
+    /// last of them. `part` is the part as requested; to repeat a request under the same number, the caller makes the
+    /// two distinguishable.
     fn supply(
         &mut self,
         shard: &Shard,
@@ -60,14 +63,14 @@ pub trait Parts {
         is_last: bool,
     );
 
-    /// As the reader: a row of this owner has changed, in the part of this number.
+    /// Called on the reader: a row of this owner has changed, in the part with this number.
     fn change(&mut self, shard: &Shard, owner: u16, number: u32, key: &[u8], value: Option<&[u8]>);
 
-    /// As the reader: nothing more is told of rows in these slots (first and last of each run).
+    /// Called on the reader: the owner sends no more changes of rows in these slots (first and last of each run).
     fn withdraw(&mut self, slots: &[(u16, u16)]);
 }
 
-/// Where there are no parts.
+/// For engines without parts.
 pub struct NoParts;
 
 impl Parts for NoParts {
@@ -93,32 +96,32 @@ impl Parts for NoParts {
     fn withdraw(&mut self, _: &[(u16, u16)]) {}
 }
 
-/// A part that a reader has asked for and has yet to get.
+/// A part that a reader has requested and not completely received.
 pub(super) struct PartAnswer {
     number: u32,
     part: Bytes,
-    /// It has the rows up to this one.
+    /// The last key sent so far.
     after: Option<Bytes>,
 }
 
-/// What no key of a row begins with that engines tell each other of.
+/// The first byte of a part's changes. No key of a base row that engines exchange begins with it.
 const NUMBERED: u8 = 0;
 
-/// The key in a change of a part.
+/// Returns the key of a change in a part.
 fn numbered(number: u32, key: &[u8]) -> Bytes {
     [&[NUMBERED], &number.to_le_bytes()[..], key]
         .concat()
         .into()
 }
 
-/// The number and the key in a change of a part. `None`: it is a row like any other.
+/// Splits the key of a change into the part's number and the row's key. Returns `None` for a change outside parts.
 pub(super) fn part_change(key: &[u8]) -> Option<(u32, &[u8])> {
     let (number, key) = key.strip_prefix(&[NUMBERED])?.split_first_chunk()?;
     Some((u32::from_le_bytes(*number), key))
 }
 
 impl Exchange {
-    /// Asks an owner for a part; what was asked for with the same number is wanted no more.
+    /// Requests a part from an owner, in place of an earlier part with the same number.
     pub fn ask_part(&mut self, owner: u16, number: u32, part: Vec<u8>) {
         let epoch = self.epoch();
         if let Some(peer) = self.peers.get_mut(usize::from(owner)) {
@@ -131,14 +134,15 @@ impl Exchange {
         }
     }
 
-    /// A part is wanted of nobody any more.
+    /// Ends the subscriptions to a part at all owners.
     pub fn end_part(&mut self, number: u32) {
         for peer in &mut self.peers {
             peer.owner.out.push(EngineMessage::EndPart(number));
         }
     }
 
-    /// Tells readers of a change of an own row, each for the part of a number: its value, or, if it is none of the part any more, that it is gone.
+    /// Queues a change of an own row for readers. For each, `readers` has the part's number, and whether the row is in
+    /// the part: if not, the change is sent as a removal.
     pub fn tell(
         &mut self,
         key: &[u8],
@@ -154,7 +158,7 @@ impl Exchange {
         for &(reader, number, is_there) in readers {
             let value = value.filter(|_| is_there).map(Bytes::from);
             let peer = self.peers.get_mut(usize::from(reader));
-            // It may be lost already.
+            // The reader's connection may have ended already.
             let peer = peer.filter(|peer| peer.reader.parts.contains(&number));
             if let Some(peer) = peer {
                 let row = (numbered(number, key), value);
@@ -163,12 +167,14 @@ impl Exchange {
         }
     }
 
-    /// From now on an owner sends more of a part when [`Exchange::take_part`] says so, and not as soon as what it sent is taken in.
+    /// Makes owners send further chunks of parts only on [`Exchange::take_part`], not as soon as the last chunk was
+    /// received.
     pub fn pace_parts(&mut self) {
         self.is_paced = true;
     }
 
-    /// Lets an owner that waits for it send another chunk of a part, each in its turn; whether there was one.
+    /// Allows one owner with withheld chunks to send the next one; the owners take turns. Returns whether there was
+    /// one.
     pub fn take_part(&mut self) -> bool {
         let (first, count) = (self.turn, self.peers.len());
         let mut turns = (0..count).map(|at| (first + at) % count);
@@ -181,13 +187,13 @@ impl Exchange {
         true
     }
 
-    /// Whether readers wait for parts.
+    /// Whether readers are waiting for parts.
     pub fn has_part_answers(&self) -> bool {
         let mut readers = self.peers.iter().map(|peer| &peer.reader);
         readers.any(|reader| !reader.part_answers.is_empty())
     }
 
-    /// Takes in a message of parts; what it costs. `Err`: it is another message.
+    /// Handles a message about parts. Returns its weight, or `Err` with the message if it is not about parts.
     pub(super) fn hear_part(
         &mut self,
         from: usize,
@@ -240,7 +246,7 @@ impl Exchange {
         }
     }
 
-    /// Sends a chunk of the first part that a reader has asked for and that is here; what it weighs. None: there is none such.
+    /// Sends a chunk of the first requested part that is available. Returns its weight, or `None` if there is none.
     pub(super) fn answer_part(
         &mut self,
         engine: &Engine,
@@ -268,7 +274,7 @@ impl Exchange {
             reader.part_answers.remove(at);
         }
         let spent = found.visited + CHUNK_WEIGHT;
-        // Who is told of nothing takes nothing in.
+        // An empty chunk is not sent, so it is never acknowledged.
         if is_last || !found.rows.is_empty() {
             reader.on_way += 1;
             reader.out.push(EngineMessage::SupplyPart {

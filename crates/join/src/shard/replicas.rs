@@ -1,14 +1,14 @@
 //! Replicas: base rows that other shards own, copied here because joins read them.
 //!
 //! ```text
-//!  fill ─► evaluate ─► replicas_here ─┬─ here: scan own rows and replicas together
-//!                                     └─ not here: noted, asked for (see `exchange`), and the read is tried again
+//!  fill ─► evaluate ─► replicas_here ─┬─ present: scan own rows and replicas together
+//!                                     └─ absent: recorded, requested (see `exchange`), and the read is retried
 //! ```
 //!
-//! 1. Rows of an owner are here inside the ranges that it supplied, and it tells of every change in them. A change
-//!    outside is not applied: the row comes when its range does.
-//! 2. What fills were computed from stays: their nodes pin it. What goes is unsubscribed from.
-//! 3. Replicas are seen by fills alone. Clients' reads of base tables see own rows.
+//! 1. An owner's rows are complete inside the ranges that it supplied, and it sends every change in them. A change
+//!    outside is ignored: the row arrives with its range.
+//! 2. The nodes of a fill pin the rows that it was computed from. Dropped ranges are unsubscribed from.
+//! 3. Only fills read replicas. Clients' reads of base tables see own rows.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::memory::evict::{Holder, Victim};
 use crate::tables::replicas::Replicas;
 
 impl Engine {
-    /// Says that this engine is one of several. To be said before there is anything in it; later
+    /// Makes this engine one of several. Must be called while the engine is empty; later changes use
     /// [`Engine::change_owners`].
     pub fn set_shard(&mut self, shard: Shard) {
         self.sharding.own = (shard.count > 1).then_some(shard);
@@ -31,7 +31,7 @@ impl Engine {
         self.sharding.own.as_ref()
     }
 
-    /// Whether all rows of a base table's range can be read by a fill; what cannot is noted.
+    /// Whether a fill can read all rows of a base table's range. Missing ranges are recorded.
     pub(crate) fn replicas_here(&mut self, table: TableId, range: &KeyRange) -> bool {
         let Some(shard) = &self.sharding.own else {
             return true;
@@ -56,12 +56,12 @@ impl Engine {
         is_here
     }
 
-    /// The ranges of other shards that were forgotten since it was last asked: their owners need tell no more.
+    /// Returns the ranges of other shards that were dropped since the last call. The caller unsubscribes from them.
     pub fn take_unsubscribed(&mut self) -> Vec<(u16, KeyRange)> {
         std::mem::take(&mut self.sharding.unsubscribed)
     }
 
-    /// Takes in all rows of a range that their owner has. Says whether anybody may still want them.
+    /// Stores all rows of a range that their owner has sent. Returns whether the range may still be needed.
     pub fn supply_replicas(
         &mut self,
         owner: u16,
@@ -89,7 +89,7 @@ impl Engine {
         true
     }
 
-    /// Applies a change that a shard tells of. It counts for nothing if that shard does not own the row any more.
+    /// Applies a change that a shard has sent. It is ignored if that shard no longer owns the row.
     pub fn apply_replica(
         &mut self,
         from: u16,
@@ -124,18 +124,18 @@ impl Engine {
         self.written(1, before)
     }
 
-    /// How many outputs the last operation reached.
+    /// Number of outputs that the last operation updated.
     pub(crate) fn spent(&self) -> usize {
         let rows = self.pace.step_rows;
         rows.map_or(0, |rows| rows.saturating_sub(self.budget.left()))
     }
 
-    /// The last change that outputs were to wait for.
+    /// The last change that was deferred.
     pub(crate) fn last_change(&self) -> u64 {
         self.writes.backlog.last_change()
     }
 
-    /// Forgets a range of replicas.
+    /// Drops a range of replicas.
     pub(crate) fn evict_replicas(&mut self, table: TableId, owner: u16, number: u32) {
         let (Some(shard), Some(replicas)) = (&self.sharding.own, &mut self.tables[table].replicas)
         else {
@@ -164,7 +164,7 @@ impl Engine {
         self.sharding.unsubscribed.push((owner, range));
     }
 
-    /// Forgets all replicas of a table that no join reads any more, or that joins compute from now on.
+    /// Drops all replicas of a table, if no join reads it any more or joins now compute it.
     pub(crate) fn release_replicas(&mut self, table: TableId) {
         let is_source = |join: &crate::join::Join| join.tables.contains(&table);
         let state = &self.tables[table];
@@ -180,7 +180,7 @@ impl Engine {
         }
     }
 
-    /// How many rows of other shards are here.
+    /// Number of other shards' rows held.
     pub fn replica_count(&self) -> u64 {
         let replicas = self
             .tables

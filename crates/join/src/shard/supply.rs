@@ -1,10 +1,10 @@
-//! Tables whose rows come from elsewhere, such as a database. A read that needs a part which is not here says so
-//! ([`Needs::elsewhere`](crate::Needs)); the caller supplies it and asks again.
+//! Tables whose rows a database or another external source owns. A read that needs an absent part reports it
+//! ([`Needs::elsewhere`](crate::Needs)); the caller supplies it and retries.
 //!
-//! 1. Rows of such a table are here only inside ranges that were supplied. A change outside is not applied: the row
-//!    comes when its range does.
-//! 2. Of several engines each keeps what it reads itself, and is told of all changes: what one read is computed from is
-//!    of one moment of the database, and no engine waits for another.
+//! 1. The engine has rows of such a table only inside supplied ranges. A change outside is ignored: the row arrives
+//!    with its range.
+//! 2. Each of several engines keeps the rows that it reads, and receives all changes. The rows that one read is
+//!    computed from therefore reflect one state of the database, and no engine waits for another.
 
 use crate::base::key_range::{Flow, KeyRange, table_name};
 use crate::engine::Engine;
@@ -13,7 +13,7 @@ use crate::join::TableId;
 use crate::memory::evict::{Holder, Victim};
 
 impl Engine {
-    /// Says that a table's rows come from elsewhere. `table` is its name with the separator: `post|`.
+    /// Declares that a table's rows come from an external source. `table` is its name with the separator: `post|`.
     ///
     /// # Errors
     /// The name has no separator, or the table is computed or has rows.
@@ -34,7 +34,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Supplies all rows of a range. Parts of it that are here already stay as they are: changes kept them fresh.
+    /// Supplies all rows of a range. Parts of it that are already present stay as they are, because changes keep them
+    /// fresh.
     pub fn supply(&mut self, range: &KeyRange, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) {
         let Some(table) = self.tables.of_key(&range.lo) else {
             return;
@@ -57,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Forgets that ranges are here: they changed in ways that were not told. What was computed from them goes too.
+    /// Drops supplied ranges whose rows changed without notification, and what was computed from them.
     pub fn forget_supplied(&mut self, range: &KeyRange) {
         let Some(table) = self.tables.of_key(&range.lo) else {
             return;
@@ -83,13 +84,13 @@ impl Engine {
         state.rows.remove_range(&range.lo, &range.hi);
     }
 
-    /// Whether a key's table has its rows from elsewhere.
+    /// Whether the key's table has its rows from an external source.
     pub fn is_supplied(&self, key: &[u8]) -> bool {
         let table = self.tables.of_key(key);
         table.is_some_and(|table| self.tables[table].supplied.is_some())
     }
 
-    /// Whether the row of a key would be here if there were one. A table whose rows do not come from elsewhere has them here.
+    /// Whether the key's row would be present if it existed. Always true for other tables.
     pub fn is_here(&self, key: &[u8]) -> bool {
         let table = self.tables.of_key(key);
         table.is_none_or(|table| {
@@ -98,7 +99,7 @@ impl Engine {
         })
     }
 
-    /// The rows of a table that are here.
+    /// Number of a table's rows that are present.
     pub fn supplied_rows(&self, table: &[u8]) -> u64 {
         let Some(table) = self.tables.named(table) else {
             return 0;

@@ -1,6 +1,7 @@
-//! What engines say to one another, as bytes: for engines of different processes.
+//! The encoding of messages between engines of different processes.
 //!
-//! A message is a kind (1 byte), then its fields in the order of [`EngineMessage`]; see `larder_types::wire` for numbers and strings.
+//! A message is a kind (1 byte), followed by its fields in the order of [`EngineMessage`]. `larder_types::wire` defines
+//! the encoding of numbers and strings.
 
 use std::collections::VecDeque;
 
@@ -21,15 +22,15 @@ const ASK_PART: u8 = 9;
 const END_PART: u8 = 10;
 const SUPPLY_PART: u8 = 11;
 
-/// What a row takes at least: the sizes of its key and value.
+/// Minimum size of a row: the lengths of its key and value.
 const ROW_BYTES_MIN: usize = 8;
-/// The same of a change: the size of its key, and whether there is a value.
+/// Minimum size of a change: the length of its key, and whether there is a value.
 const CHANGE_BYTES_MIN: usize = 5;
 /// Two slots.
 const SLOTS_BYTES: usize = 4;
 
 impl EngineMessage {
-    /// Appends the message.
+    /// Appends the encoded message to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             EngineMessage::Ask { range, epoch } => {
@@ -109,10 +110,10 @@ impl EngineMessage {
         }
     }
 
-    /// Takes one message.
+    /// Decodes one message.
     ///
     /// # Errors
-    /// The bytes are none.
+    /// The bytes are not a valid message.
     pub fn decode(bytes: &mut WireReader<'_>) -> Result<EngineMessage, Malformed> {
         Ok(match bytes.u8()? {
             ASK => EngineMessage::Ask {

@@ -1,4 +1,5 @@
-//! The catalog: creates and drops joins. What cannot work together is refused (see `lineage`).
+//! The catalog: creates, replaces and drops joins. Definitions that conflict with existing ones are rejected (see
+//! `lineage`).
 
 use crate::base::key_range::table_name;
 use crate::base::pattern::{Element, Pattern};
@@ -12,54 +13,55 @@ use crate::tables::lineage::Lineage;
 use crate::tables::log::LogEntry;
 use crate::tables::pages::Pages;
 
-/// A join, for people.
+/// A join's statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinInfo {
     pub name: String,
     pub definition: String,
-    /// Ranges that are filled, and how many were filled and evicted so far.
+    /// Currently filled ranges. `filled` and `evicted` count the fills and evictions so far.
     pub ranges: usize,
     pub filled: u64,
     pub evicted: u64,
     pub rows: u64,
-    /// How often a row could not be shown so far, since values that it adds up are no numbers: ranges leave it out.
+    /// How often ranges omitted a row so far, because values that it aggregates are not numbers.
     pub left_out: u64,
-    /// Source ranges whose changes are listened to.
+    /// Number of source ranges whose changes the join tracks.
     pub updaters: usize,
     pub memory_bytes: usize,
 }
 
-/// What a definition does to a join of the same name. One with the same text is left as it is, whichever this says.
+/// What a definition does to an existing join of the same name. If that join has the same definition, nothing changes
+/// in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IfDefined {
-    /// The definition is refused.
+    /// The definition is rejected.
     #[default]
     Refuse,
-    /// The join stays as it is.
+    /// The existing join stays.
     Keep,
-    /// The new definition takes its place in one step.
+    /// The new definition replaces the existing one in one step.
     Replace,
 }
 
-/// What a definition that is admitted would change.
+/// The effect of a valid definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admitted {
     Unchanged,
-    /// There is no join of this name.
+    /// It creates a join; no join has this name.
     New,
-    /// The join of this name goes.
+    /// It replaces the join of this name.
     Replaced,
 }
 
-/// What the drop of a join does to the joins that read its output.
+/// What dropping a join does to the joins that read its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IfRead {
-    /// The drop is refused.
+    /// The drop is rejected.
     #[default]
     Refuse,
-    /// They are dropped, too.
+    /// They are dropped too.
     Cascade,
-    /// They stay, and read nothing of it any more.
+    /// They stay, and read no more rows of it.
     Ignore,
 }
 
@@ -70,20 +72,20 @@ fn taken(name: &str) -> DefinitionError {
     DefinitionError::new(1, message)
 }
 
-/// What becomes of a definition.
+/// The planned effect of a definition.
 enum Planned {
-    /// The join that is there stays.
+    /// The existing join stays.
     Stays(JoinId),
     New(Box<Definition>),
     Replaces(JoinId, Box<Definition>),
 }
 
 impl Engine {
-    /// Creates a join. Its output is empty until it is read. Ranges that other joins filled from the same table are
-    /// filled again with it when next read. If the join is there already, with the same definition, nothing changes.
+    /// Creates a join. Its output is empty until it is read. Ranges of other joins that read the output table are
+    /// filled again when they are next read. If the join exists with the same definition, this is a no-op.
     ///
     /// # Errors
-    /// Where and why the definition cannot be used, by itself or beside what is there.
+    /// The position and the reason, if the definition is invalid or conflicts with existing joins or tables.
     pub fn create(
         &mut self,
         name: &str,
@@ -93,8 +95,8 @@ impl Engine {
         self.define(name, definition, IfDefined::Refuse, now)
     }
 
-    /// Creates a join, or replaces it in one step: no read sees the table without one of the two. A join that is replaced
-    /// counts as the newest.
+    /// Creates a join, or replaces it in one step: every read sees one of the two. A replaced join counts as the
+    /// newest.
     ///
     /// # Errors
     /// As [`Engine::create`].
@@ -117,10 +119,10 @@ impl Engine {
         Ok(self.add_join(name, *definition))
     }
 
-    /// Checks whether [`Engine::define`] would succeed. Returns what it would change.
+    /// Checks whether [`Engine::define`] would succeed. Returns the change that it would make.
     ///
     /// # Errors
-    /// Those of [`Engine::define`].
+    /// As [`Engine::define`].
     pub fn admits(
         &self,
         name: &str,
@@ -164,7 +166,7 @@ impl Engine {
     }
 
     /// # Errors
-    /// A definition that is to replace a join makes another table, and joins read the table that it has made.
+    /// The new definition writes another table, and other joins read the table that the old one writes.
     fn refuse_orphans(&self, join: &Join, definition: &Definition) -> Result<(), DefinitionError> {
         let table = &self.tables[join.table].name;
         let readers = self.readers_of(join);
@@ -180,7 +182,7 @@ impl Engine {
         Err(DefinitionError::new(definition.output_column, message))
     }
 
-    /// The names of the joins that read what a join makes.
+    /// Returns the names of the joins that read a join's output.
     fn readers_of(&self, join: &Join) -> Vec<String> {
         let live = self.joins.live();
         let readers = live.filter(|reader| reader.tables.contains(&join.table));
@@ -215,10 +217,11 @@ impl Engine {
         id
     }
 
-    /// The joins to drop, in this order, when the join `name` is dropped: itself, after its readers if these are dropped too.
+    /// Returns the joins to drop, in order, when the join `name` is dropped: its readers if these are dropped too, then
+    /// itself.
     ///
     /// # Errors
-    /// No join has this name, or joins read its output and `if_read` refuses that.
+    /// No join has this name, or joins read its output and `if_read` rejects that.
     pub fn plan_drop(&self, name: &str, if_read: IfRead) -> Result<Vec<String>, Error> {
         let join = self.joins.named(name);
         let join = join.ok_or_else(|| Error::UnknownJoin {
@@ -239,9 +242,9 @@ impl Engine {
         Ok(names)
     }
 
-    /// Drops a join and all it has made: nobody sees any of it any more. Joins that read its output read nothing of it from
-    /// then on; [`Engine::plan_drop`] says which there are. Where steps are bounded (see [`Engine::set_step_rows`]) its
-    /// memory comes back with the next steps.
+    /// Drops a join and its rows, which become invisible immediately. Joins that read its output read no more rows of
+    /// it; [`Engine::plan_drop`] lists them. If steps are bounded (see [`Engine::set_step_rows`]), the next steps free
+    /// the memory.
     ///
     /// # Errors
     /// No join has this name.
@@ -279,12 +282,12 @@ impl Engine {
         }
     }
 
-    /// Whether [`Engine::step`] has something to forget: what dropped joins made, or what was computed for one read.
+    /// Whether [`Engine::step`] has memory to free: rows of dropped joins, or transient fills.
     pub fn has_leftovers(&self) -> bool {
         self.joins.has_dropped() || !self.reads.transient.is_empty()
     }
 
-    /// All joins, oldest first.
+    /// Lists all joins, oldest first.
     pub fn list(&self) -> Vec<JoinInfo> {
         let infos = self.joins.live().map(|join| JoinInfo {
             name: join.name.clone(),
@@ -300,7 +303,7 @@ impl Engine {
         infos.collect()
     }
 
-    /// What there is to say about one join.
+    /// Returns the statistics of one join.
     ///
     /// # Errors
     /// No join has this name.
@@ -311,7 +314,8 @@ impl Engine {
         })
     }
 
-    /// The table of a pattern, made and split as the pattern suggests if it has no rows yet.
+    /// Returns the table of a pattern, and creates it if necessary. A table without rows is split as the pattern
+    /// suggests.
     fn table_for(&mut self, pattern: &Pattern, definition: &Definition) -> TableId {
         let table = self.tables.named_or_new(table_of(pattern));
         let state = &mut self.tables[table];
@@ -329,7 +333,7 @@ impl Engine {
         }
     }
 
-    /// Discards all that was computed from a table.
+    /// Discards everything that was computed from a table.
     pub(crate) fn discard_downstream(&mut self, table: TableId) {
         for id in self.lineage().downstream(table) {
             self.discard_fills(id);
@@ -347,7 +351,7 @@ impl Engine {
         });
     }
 
-    /// Finds for each join those that it reads from, in the order in which they depend on one another.
+    /// Computes for each join the joins that it depends on, in dependency order.
     fn order_upstream(&mut self) {
         for id in 0..self.joins.next_id() {
             let join = self.joins.get(id);
@@ -359,7 +363,7 @@ impl Engine {
     }
 }
 
-/// The name of a pattern's table, with its separator.
+/// Returns the name of a pattern's table, with its separator.
 pub(crate) fn table_of(pattern: &Pattern) -> &[u8] {
     let Some(Element::Text(start)) = pattern.elements.first() else {
         unreachable!("invariant 2 of patterns")

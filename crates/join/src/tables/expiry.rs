@@ -1,10 +1,11 @@
-//! Expiry: base rows that go at a time.
+//! Expiry of base rows with a TTL.
 //!
-//! Every operation lets rows go first whose time has come. Where steps are bounded (see [`Engine::set_step_rows`]) and more of
-//! them are due than that, the rest are *late*, and go with the next operations; [`Engine::begin`] by itself is one.
+//! Every operation first removes expired rows. If steps are bounded (see [`Engine::set_step_rows`]) and more rows have
+//! expired than one step may remove, the rest are *late*: the next operations remove them. [`Engine::begin`] alone is
+//! such an operation.
 //!
-//! 1. No operation on a base row, and no read of base rows, sees one whose time has come: those it would see go first.
-//! 2. What is computed from a late row changes when the row goes: a read of outputs waits until none is late.
+//! 1. No operation on a base row, and no read of base rows, sees an expired row: those in its range are removed first.
+//! 2. Rows computed from a late row change when it is removed. A read of an output waits until no row is late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -14,21 +15,21 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::tables::log::LogEntry;
 
-/// When rows go. The two hold the same rows.
+/// The expiry times of rows. Both maps hold the same rows.
 #[derive(Default)]
 pub struct Expiry {
     by_time: BTreeSet<(u64, Box<[u8]>)>,
     by_key: BTreeMap<Box<[u8]>, u64>,
-    /// The sum of all times, in milliseconds.
+    /// The sum of all expiry times, in milliseconds.
     sum_ms: u128,
     bytes: usize,
 }
 
-/// How many rows expire, and when.
+/// The number of rows with a TTL, and their expiry times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExpirySummary {
     pub rows: u64,
-    /// The sum of the times at which they expire, in milliseconds.
+    /// The sum of their expiry times, in milliseconds.
     pub sum_ms: u128,
 }
 
@@ -38,7 +39,7 @@ impl ExpirySummary {
         self.sum_ms += other.sum_ms;
     }
 
-    /// Milliseconds until a row expires, on average; 0 without rows.
+    /// Average remaining TTL in milliseconds; 0 without rows.
     pub fn average_ttl_ms(self, now: u64) -> u64 {
         let average = self.sum_ms.checked_div(u128::from(self.rows));
         let average = average.and_then(|at| u64::try_from(at).ok());
@@ -58,23 +59,23 @@ impl Expiry {
         }
     }
 
-    /// When a row goes.
+    /// Returns a row's expiry time.
     pub fn of(&self, key: &[u8]) -> Option<u64> {
         self.by_key.get(key).copied()
     }
 
-    /// When the next row goes.
+    /// Returns the earliest expiry time.
     pub fn first(&self) -> Option<u64> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// The next row, if its time has come.
+    /// Returns the row that expires next, if its time has passed.
     fn next_late(&self, now: u64) -> Option<&[u8]> {
         let (at, key) = self.by_time.first()?;
         (*at <= now).then_some(&**key)
     }
 
-    /// The rows of a range whose time has come, at most so many.
+    /// Returns at most `rows_max` expired rows of a range.
     fn late_in(&self, lo: &[u8], hi: &[u8], now: u64, rows_max: usize) -> Vec<Box<[u8]>> {
         let range = (Bound::Included(lo), Bound::Excluded(hi));
         let here = self.by_key.range::<[u8], _>(range);
@@ -82,7 +83,7 @@ impl Expiry {
         late.map(|(key, _)| key.clone()).take(rows_max).collect()
     }
 
-    /// Lets a row go at a time, or stay; says whether that is new.
+    /// Sets or removes a row's expiry time. Returns whether this changed it.
     fn set(&mut self, key: &[u8], at: Option<u64>) -> bool {
         let before = self.by_key.remove(key);
         if let Some(before) = before {
@@ -99,7 +100,7 @@ impl Expiry {
         before.is_some() || at.is_some()
     }
 
-    /// All rows that go, in the order of their keys.
+    /// Iterates over all rows with a TTL, in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.by_key.iter().map(|(key, at)| (&**key, *at))
     }
@@ -114,10 +115,10 @@ fn entry_bytes(key: &[u8]) -> usize {
 }
 
 impl Engine {
-    /// Lets a base row go at a time, in milliseconds; `None` lets it stay. Says whether there is such a row.
+    /// Sets the expiry time of a base row, in milliseconds; `None` removes it. Returns whether the row exists.
     ///
     /// # Errors
-    /// The key names no table or a computed one.
+    /// The key does not name a table, or the table is computed.
     pub fn expire(&mut self, key: &[u8], at: Option<u64>, now: u64) -> Result<bool, Error> {
         self.begin(now);
         let table = self.base_table(key)?;
@@ -132,19 +133,19 @@ impl Engine {
         Ok(true)
     }
 
-    /// When a row will go, in milliseconds.
+    /// Returns a row's expiry time, in milliseconds.
     pub fn expires_at(&mut self, key: &[u8], now: u64) -> Option<u64> {
         self.begin(now);
         self.expire_if_late(key);
         self.expiry.of(key)
     }
 
-    /// When the next row goes, in milliseconds.
+    /// Returns the earliest expiry time of all rows, in milliseconds.
     pub fn next_expiry(&self) -> Option<u64> {
         self.expiry.first()
     }
 
-    /// Lets rows go whose time has come; every operation does so first.
+    /// Starts an operation at time `now`: removes expired rows, as many as one step may.
     pub fn begin(&mut self, now: u64) {
         self.time.ticks += 1;
         self.time.now = now;
@@ -158,12 +159,12 @@ impl Engine {
         }
     }
 
-    /// Whether rows are still here whose time has come.
+    /// Whether expired rows have not been removed yet.
     pub fn has_late_rows(&self) -> bool {
         self.next_expiry().is_some_and(|at| at <= self.time.now)
     }
 
-    /// Lets late rows go, as many as the budget allows and one at the least; then the budget is whole again.
+    /// Removes expired rows as far as the budget allows, and at least one. The budget is then restored.
     pub(crate) fn expire_some(&mut self) {
         let budget = self.budget;
         while let Some(key) = self.expiry.next_late(self.time.now) {
@@ -177,14 +178,14 @@ impl Engine {
         self.set_budget(budget);
     }
 
-    /// Lets all late rows go, however many.
+    /// Removes all expired rows, without a limit.
     pub(crate) fn expire_all(&mut self) {
         while self.has_late_rows() {
             self.expire_some();
         }
     }
 
-    /// Lets the late rows of a range of base rows go, at most so many. Says whether all have gone.
+    /// Removes at most `rows_max` expired rows of a range. Returns whether none is left.
     pub(crate) fn expire_in(&mut self, lo: &[u8], hi: &[u8], rows_max: usize) -> bool {
         if !self.has_late_rows() {
             return true;
@@ -194,7 +195,7 @@ impl Engine {
         keys.len() < rows_max
     }
 
-    /// Lets a base row go if its time has come.
+    /// Removes a base row if it has expired.
     pub(crate) fn expire_if_late(&mut self, key: &[u8]) {
         let is_late = |at: u64| at <= self.time.now;
         if self.has_late_rows() && self.expiry.of(key).is_some_and(is_late) {

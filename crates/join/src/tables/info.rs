@@ -1,22 +1,22 @@
-//! What there is to say about tables, for those who show or save them.
+//! Information about tables, for statistics and snapshots.
 
 use crate::engine::Engine;
 
-/// A table, for people and snapshots.
+/// A table's name and row count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableInfo {
-    /// With its separator, as every key of it begins: `post|`.
+    /// The prefix of the table's keys, with the separator: `post|`.
     pub name: Vec<u8>,
-    /// Base rows.
+    /// Number of base rows.
     pub rows: u64,
-    /// Whether joins compute it.
+    /// Whether joins compute the table.
     pub computed: bool,
-    /// Whether its rows come from elsewhere; `rows` counts those that are here.
+    /// Whether its rows come from a database. `rows` then counts those in memory.
     pub supplied: bool,
 }
 
 impl Engine {
-    /// The tables that have rows or joins, in the order of their names.
+    /// Lists the tables with rows or joins, in name order.
     pub fn tables(&self) -> Vec<TableInfo> {
         let known = self.tables.iter().filter(|table| {
             !table.rows.is_empty() || !table.makers.is_empty() || !table.readers.is_empty()
@@ -33,13 +33,14 @@ impl Engine {
         tables
     }
 
-    /// Whether there may be objects: `false` is certain.
+    /// Whether there may be objects. `false` means that there are none.
     #[inline]
     pub fn has_objects(&self) -> bool {
         self.tables.have_objects
     }
 
-    /// Whether a key's table has rows, or joins, or rows elsewhere; and whether joins compute it.
+    /// Returns whether joins compute the key's table, or `None` if no such table is known: it has no rows, no joins and
+    /// no rows in a database.
     pub fn table_of(&self, key: &[u8]) -> Option<bool> {
         let table = &self.tables[self.tables.of_key(key)?];
         let computed = !table.makers.is_empty();

@@ -1,8 +1,8 @@
-//! Lineage: which tables and joins are computed from which, and so what may be beside what.
+//! Lineage: the dependencies between tables and joins, and the definitions that they rule out.
 //!
-//! 1. No join reads, directly or through others, what it makes.
-//! 2. A join that writes keep fresh reads only what tells when it changes.
-//! 3. A table has rows that clients write, or rows that joins make, and not both.
+//! 1. No join reads its own output, directly or through other joins.
+//! 2. A join that is maintained on writes (`push` or `auto`) reads only sources that report their changes.
+//! 3. A table has either rows that clients write or rows that joins compute, never both.
 
 use crate::error::{DefinitionError, text};
 use crate::join::joins::Joins;
@@ -16,15 +16,15 @@ use crate::tables::table::Tables;
 pub struct Lineage<'a> {
     pub tables: &'a Tables,
     pub joins: &'a Joins,
-    /// A join that counts as not there: another definition is to take its place.
+    /// A join to ignore, because a new definition is about to replace it.
     pub without: Option<JoinId>,
 }
 
 impl<'a> Lineage<'a> {
-    /// Whether a definition fits to what is there.
+    /// Checks that a definition is compatible with the existing tables and joins.
     ///
     /// # Errors
-    /// Why it does not, and what to write instead.
+    /// The conflict, and how to resolve it.
     pub fn admit(self, definition: &Definition) -> Result<(), DefinitionError> {
         self.refuse_occupied(definition)?;
         self.refuse_cycle(definition)?;
@@ -66,7 +66,7 @@ impl<'a> Lineage<'a> {
         Ok(())
     }
 
-    /// Whether rows of `table` are made from `output`.
+    /// Whether rows of `table` depend on rows of `output`. Appends the path.
     fn leads_to(self, table: &[u8], output: &[u8], path: &mut Vec<String>) -> bool {
         path.push(text(&table[..table.len() - 1]));
         if table == output {
@@ -123,7 +123,7 @@ impl<'a> Lineage<'a> {
         Ok(())
     }
 
-    /// The joins that make a table, oldest first.
+    /// Returns the joins that compute a table, oldest first.
     pub fn makers(self, table: TableId) -> impl Iterator<Item = &'a Join> {
         let makers = self.tables[table].makers.iter();
         makers
@@ -131,7 +131,7 @@ impl<'a> Lineage<'a> {
             .filter_map(move |&maker| self.joins.get(maker))
     }
 
-    /// The joins that one reads from, directly or through others, each after those that it reads from.
+    /// Returns the joins that `join` depends on, directly or through others, in dependency order.
     pub fn upstream(self, join: &Join) -> Vec<JoinId> {
         let mut upstream = Vec::new();
         self.add_upstream(join, &mut upstream);
@@ -149,8 +149,8 @@ impl<'a> Lineage<'a> {
         }
     }
 
-    /// The joins that read a table, or what others compute from it: those that read most joins come first, since what they were
-    /// computed from is pinned by them.
+    /// Returns the joins that depend on a table, directly or through others. Joins furthest downstream come first,
+    /// because they pin the rows that they were computed from.
     pub fn downstream(self, table: TableId) -> Vec<JoinId> {
         let mut tables = vec![table];
         let mut joins: Vec<&Join> = Vec::new();

@@ -1,7 +1,7 @@
-//! Merge: the rows of several joins of one table, and those computed for a read, in key order and one per key.
+//! Merges the rows of several joins of one table, and rows computed for a read, in key order with one row per key.
 //!
-//! Each stream is in order by itself; the one with the least key is read next. There are few: one for each join of the
-//! table, and one more for what a join had to compute.
+//! Each stream is sorted; the next row is the one with the least key. There are few streams: one per join of the table,
+//! and one for each join that had to compute rows.
 
 use crate::base::gathered::Gathered;
 use crate::base::key_range::Flow;
@@ -9,9 +9,9 @@ use crate::base::moment::Then;
 use crate::base::rows::{Cursor, Value};
 use crate::join::JoinId;
 
-/// Rows of one join, in the order of the read.
+/// The rows of one join, in the direction of the read.
 pub struct Stream<'v> {
-    /// Which join, or which part of a long read.
+    /// The join, or the part of a long read.
     pub maker: JoinId,
     rows: Rows<'v>,
 }
@@ -21,7 +21,7 @@ enum Rows<'v> {
     Then(Box<Then<'v>>),
     Gathered {
         rows: &'v Gathered,
-        /// How many were read.
+        /// Number of rows already read.
         read: usize,
         reverse: bool,
     },
@@ -39,7 +39,7 @@ impl<'v> Stream<'v> {
         Stream { maker, rows }
     }
 
-    /// Rows from which `read` have been read.
+    /// A stream over gathered rows, after the first `read` of them.
     pub fn gathered(maker: JoinId, rows: &'v Gathered, read: usize, reverse: bool) -> Self {
         let rows = Rows::Gathered {
             rows,
@@ -78,7 +78,7 @@ impl<'v> Stream<'v> {
         }
     }
 
-    /// The value of the current row, to keep.
+    /// Returns the current row's value, as a shareable value.
     pub fn value(&self) -> Value {
         match &self.rows {
             Rows::Stored(cursor) => cursor.value(),
@@ -89,12 +89,12 @@ impl<'v> Stream<'v> {
     }
 }
 
-/// Takes a row's key and value, and the stream that has it.
+/// A callback that receives a row's key and value, and the stream that has the row.
 pub type EachMerged<'a> = dyn FnMut(&[u8], &[u8], &Stream<'_>) -> Flow + 'a;
 
-/// Hands out the rows of all streams; of rows with one key that of the first stream alone.
+/// Passes the rows of all streams to `each`. If several streams have a key, only the first stream's row is passed.
 ///
-/// The stream with the least key is read on for as long as it stays before all others.
+/// Reading stays on the stream with the least key for as long as it precedes all others.
 pub fn merge(streams: &mut [Stream<'_>], reverse: bool, each: &mut EachMerged<'_>) -> Flow {
     let is_before = |a: &[u8], b: &[u8]| if reverse { a > b } else { a < b };
     loop {
@@ -122,7 +122,7 @@ pub fn merge(streams: &mut [Stream<'_>], reverse: bool, each: &mut EachMerged<'_
             each(key, value, read)?;
             read.advance();
         }
-        // A key that an earlier stream has too is that stream's.
+        // If an earlier stream has the same key, its row wins.
         if let Some((key, value)) = read.current()
             && next == Some(key)
             && !before.iter().any(|other| other.is_at(key))

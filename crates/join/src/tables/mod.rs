@@ -1,8 +1,9 @@
-//! The tables and joins of an engine: what there is, what may be beside what, which rows go at a time, and what a log must keep.
+//! The tables and joins of an engine: the catalog, dependencies between joins, expiry, and the log of changes.
 //!
-//! Read `table`, `catalog` for joins, `lineage` for what is computed from what, `info` for people, `expiry` and `log`. `ranking` finds what `top` ranks. `scan` hands out
-//! the rows of a range, with `merge` those of several joins in one order, and `pages` knows which can be handed out one behind the
-//! other. `supplied` and `replicas` hold what is here of rows that are kept elsewhere.
+//! Read `table`, `catalog` (joins), `lineage` (dependencies), `info` (statistics), `expiry` and `log`. `ranking` finds
+//! the groups that `top` ranks. `scan` outputs the rows of a range, `merge` combines the rows of several joins, and
+//! `pages` knows which joins can be read one after the other. `supplied` and `replicas` hold the local copies of rows
+//! that a database or another engine owns.
 
 pub(crate) mod catalog;
 pub(crate) mod expiry;

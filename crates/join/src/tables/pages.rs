@@ -1,4 +1,4 @@
-//! Pages: which joins of a table are read together, one behind the other (see `evaluate::pages`).
+//! Pages: which joins of a table can be read one after the other without a merge (see `evaluate::pages`).
 
 use crate::base::rows::{GroupId, Sought};
 use crate::join::{Join, JoinId};
@@ -6,19 +6,19 @@ use crate::join::{Join, JoinId};
 /// How the joins of a table are read together.
 #[derive(Debug, Default)]
 pub struct Pages {
-    /// In the order of their words; none if they cannot be.
+    /// In the order of their literal words. Empty if the joins cannot be read this way.
     pub makers: Vec<JoinId>,
     pub len: usize,
     pub is_known: bool,
-    /// What was found of the last page: which join has which group.
+    /// Lookups of the last page: each join's group.
     pub found: Vec<(JoinId, Option<GroupId>)>,
     pub sought: Vec<(Sought, Option<GroupId>)>,
-    /// The page's groups, one behind the other.
+    /// The prefixes of the page's groups, concatenated.
     pub keys: Vec<u8>,
 }
 
 impl Pages {
-    /// Forgets how joins are read together if one of them has changed.
+    /// Invalidates the plan if one of the joins has changed.
     pub fn forget_if_old(&mut self, join: &Join) {
         let len = join.page.as_ref().map(|page| page.len);
         if self.is_known && len != (!self.makers.is_empty()).then_some(self.len) {

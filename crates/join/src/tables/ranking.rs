@@ -1,21 +1,22 @@
-//! Groups that a join with `top` ranks, found by the text in front of their ranks.
+//! Groups that a `top` join ranks, found by the key prefix before the rank.
 
 use crate::base::pattern::{Binding, Element};
 use crate::engine::Engine;
 use crate::join::Join;
 
-/// A group of ranked rows: their keys begin with `prefix`, then come the rank and the member.
+/// A group of ranked rows. A key consists of `prefix`, the rank and the member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranking {
     pub prefix: Vec<u8>,
-    /// Where the member begins in a key; `None` if the output has no slot behind the rank.
+    /// Offset of the member in a key; `None` if the output has no slot after the rank.
     pub member_at: Option<usize>,
-    /// Whether the greatest value has rank 1.
+    /// Whether rank 1 is the greatest value.
     pub descending: bool,
 }
 
 impl Engine {
-    /// The ranking of a group, such as `leaders|chess` of `leaders|<game>|<rank:2>|<user>`; `None` if no join ranks it.
+    /// Returns the ranking of a group, such as `leaders|chess` for `leaders|<game>|<rank:2>|<user>`, or `None` if no
+    /// join ranks it.
     pub fn ranking(&self, group: &[u8]) -> Option<Ranking> {
         let separators: [&[u8]; 2] = [b"|", b":"];
         separators.iter().find_map(|separator| {

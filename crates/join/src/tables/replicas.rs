@@ -1,4 +1,5 @@
-//! Replicas: base rows that other shards own, copied here because joins read them. `shard::replicas` has them come and go.
+//! Replicas: copies of base rows that other shards own and that joins of this shard read. `shard::replicas` adds and
+//! removes them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::tables::supplied::Supplied;
 /// The replicas of one table.
 pub struct Replicas {
     pub rows: Rows,
-    /// What of each owner's is here.
+    /// The ranges held, per owner.
     pub by_owner: BTreeMap<u16, Supplied>,
 }
 
@@ -30,7 +31,8 @@ impl Replicas {
         self.by_owner.entry(owner).or_default()
     }
 
-    /// As [`Replicas::scan`], from either end. `false`, in reverse, if the range is of several owners.
+    /// Like [`Replicas::scan`], in either direction. Returns `false`, without reading, if `reverse` is set and the
+    /// range has several owners.
     pub fn scan_from(
         &self,
         shard: &Shard,
@@ -52,7 +54,7 @@ impl Replicas {
         true
     }
 
-    /// Hands out own rows and replicas in key order.
+    /// Passes own rows and replicas to `each`, in key order.
     pub fn scan(
         &self,
         shard: &Shard,

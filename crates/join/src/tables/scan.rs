@@ -1,9 +1,10 @@
-//! Scan: hands out the visible rows of a range: base rows, those that joins have stored, and those that were computed for one read.
+//! Outputs the visible rows of a range: base rows, stored rows of joins, and rows computed for one read.
 //!
-//! Rows of all joins of a table come in key order; of two rows with one key the older join's is seen. Rows that hold a state are spelled
-//! out, and left out where it has no meaning.
+//! The rows of all joins of a table are merged in key order; if two have the same key, the older join's row is visible.
+//! Rows that hold an aggregate's state are formatted, and omitted if the state has no value.
 //!
-//! What is stored is handed out as it is: who reads outputs makes sure first that they are filled and settled (see `evaluate::view`).
+//! Stored rows are output as they are: the caller makes sure first that they are filled and settled (see
+//! `evaluate::view`).
 
 use std::ops::ControlFlow;
 
@@ -18,22 +19,22 @@ use crate::operators::RowState;
 use crate::operators::output::printed;
 use crate::tables::merge::{Stream, merge};
 
-/// What of a range is wanted.
+/// The part of a range to return.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
-    /// At most so many rows.
+    /// Maximum number of rows.
     pub limit: Option<u64>,
-    /// So many rows, at most, will be read of the range in all, with what is read on of it (see [`Engine::begin_range`]): then no more is filled
-    /// than these need. `None`: all of it.
+    /// Maximum number of rows that this read and its continuations (see [`Engine::begin_range`]) return in total. Only
+    /// as much of the range is filled as they need. `None`: the complete range.
     pub in_all: Option<u64>,
-    /// From the greatest key down.
+    /// In descending key order.
     pub reverse: bool,
-    /// Values are handed out empty.
+    /// Return empty values.
     pub keys_only: bool,
 }
 
 impl Limits {
-    /// The first rows of a range, and no more.
+    /// The first `rows` rows of a range, without continuation.
     pub fn first(rows: u64) -> Limits {
         Limits {
             limit: Some(rows),
@@ -47,19 +48,19 @@ impl Limits {
 #[derive(Default)]
 pub struct View {
     pub computed: Vec<(JoinId, Gathered)>,
-    /// Pulled joins whose rows were kept for once (see `transient_fill`).
+    /// `pull` joins whose rows are stored temporarily (see `transient_fill`).
     pub transient: Vec<JoinId>,
 }
 
 impl View {
-    /// Whether what a join has stored is to be read.
+    /// Whether the stored rows of `join` are part of the result.
     pub fn shows_stored(&self, join: &Join) -> bool {
         join.definition.mode != JoinMode::Pull || self.transient.contains(&join.id)
     }
 }
 
 impl Engine {
-    /// All visible rows of a range that has been viewed, spelled out. Rows that do not add up are left out.
+    /// Passes all visible rows of a range that has been prepared to `each`, formatted. Invalid aggregates are omitted.
     pub(crate) fn scan(
         &self,
         table: TableId,
@@ -91,7 +92,7 @@ impl Engine {
         });
     }
 
-    /// Answers a client's read. Rows that do not add up are left out; tells of the first.
+    /// Outputs a client's read. Invalid aggregates are omitted; the error of the first one is returned.
     pub(crate) fn hand_out(
         &self,
         table: TableId,
@@ -140,7 +141,7 @@ impl Engine {
         left_out
     }
 
-    /// The table's join, if it has one alone and nothing was computed.
+    /// Returns the table's join, if it is the only one and no rows were computed.
     fn only_maker(&self, table: TableId, view: &View) -> Option<&Join> {
         match (&*self.tables[table].makers, view.computed.is_empty()) {
             (&[maker], true) => Some(self.maker(maker)).filter(|join| view.shows_stored(join)),
@@ -154,7 +155,7 @@ impl Engine {
             .expect("invariant: joins form no cycle")
     }
 
-    /// The rows of all joins of a table as they are stored, the oldest join's first.
+    /// Returns the stored rows of all joins of a table as streams, oldest join first.
     fn streams<'v>(
         &'v self,
         table: TableId,
@@ -176,7 +177,7 @@ impl Engine {
         streams
     }
 
-    /// A stored row of one join, spelled out.
+    /// Returns a stored row of one join, formatted.
     pub(crate) fn visible_in(&self, maker: JoinId, key: &[u8]) -> Option<Value> {
         let join = self.joins.get(maker)?;
         let value = join.output.rows.value(key)?;
@@ -188,7 +189,7 @@ impl Engine {
 }
 
 impl Join {
-    /// Hands out a row that holds a state, as people read it.
+    /// Outputs a row that holds an aggregate's state, formatted.
     fn spell_out(
         &self,
         state: &dyn RowState,
@@ -211,10 +212,10 @@ impl Join {
     }
 }
 
-/// Hands out a row that holds a state, as people read it.
+/// Outputs a row that holds an aggregate's state, formatted.
 ///
 /// # Errors
-/// It does not add up: so many of its values do not fit.
+/// The aggregate is invalid: the number of its values that are not numbers.
 pub(crate) fn spell_out(
     state: &dyn RowState,
     key: &[u8],

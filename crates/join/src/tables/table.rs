@@ -1,7 +1,7 @@
 //! The tables of an engine, by number and by name.
 //!
-//! 1. A table is never taken away: its number is good for as long as the engine is.
-//! 2. A table that joins compute has no base rows; one whose rows come from elsewhere is computed by no join.
+//! 1. A table is never removed: its number is valid for the engine's lifetime.
+//! 2. A computed table has no base rows. A table with rows from a database is not computed.
 
 use std::ops::{Index, IndexMut};
 
@@ -20,9 +20,9 @@ use crate::tables::supplied::Supplied;
 pub struct Tables {
     list: Vec<TableState>,
     names: ByteMap<TableId>,
-    /// Some of them keep objects.
+    /// Whether some of them hold objects.
     pub have_objects: bool,
-    /// Where base rows' long values are kept.
+    /// Where long values of base rows are stored.
     on_disk: Option<ValuesOnDisk>,
 }
 
@@ -30,36 +30,36 @@ pub struct Tables {
 pub struct TableState {
     /// With its separator: `post|`.
     pub name: Box<[u8]>,
-    /// Base rows; a computed table's rows are with its joins.
+    /// Base rows. The rows of a computed table are stored with its joins.
     pub rows: Rows,
-    /// The joins that compute it, oldest first: of two rows with one key the older join's is seen.
+    /// The joins that compute it, oldest first. If two have a row with the same key, the older join's row is visible.
     pub makers: Vec<JoinId>,
-    /// How they are read together.
+    /// How their rows are read together.
     pub pages: Pages,
     /// The joins that read it, with the level of the source.
     pub readers: Vec<(JoinId, u8)>,
-    /// How many want to be told of its rows' changes.
+    /// Number of subscriptions to its rows.
     pub subscriptions: u32,
-    /// The parts that are here, of a table whose rows come from elsewhere.
+    /// The ranges in memory, of a table with rows from a database.
     pub supplied: Option<Supplied>,
-    /// Rows of other shards that joins read.
+    /// Copies of other shards' rows that joins read.
     pub replicas: Option<Box<Replicas>>,
 }
 
 impl Tables {
-    /// The table of a name, which has its separator.
+    /// Returns the table with this name, which includes the separator.
     #[inline]
     pub fn named(&self, name: &[u8]) -> Option<TableId> {
         self.names.get(name).copied()
     }
 
-    /// The table of a key, or of all keys that begin so.
+    /// Returns the table of a key or of a key prefix.
     #[inline]
     pub fn of_key(&self, key: &[u8]) -> Option<TableId> {
         self.named(table_name(key)?)
     }
 
-    /// The table of a name, made if it is not there.
+    /// Returns the table with this name, and creates it if necessary.
     pub fn named_or_new(&mut self, name: &[u8]) -> TableId {
         if let Some(table) = self.named(name) {
             return table;
@@ -79,7 +79,7 @@ impl Tables {
         table
     }
 
-    /// Keeps long values of base rows on disk, of those that are written from now on.
+    /// Stores long values of base rows on disk, for rows that are written from now on.
     pub fn keep_values_on_disk(&mut self, on_disk: ValuesOnDisk) {
         for table in &mut self.list {
             table.rows.keep_on_disk(on_disk.clone());
@@ -87,10 +87,10 @@ impl Tables {
         self.on_disk = Some(on_disk);
     }
 
-    /// The table that a range lies in, if it is known.
+    /// Returns the table that a range lies in, if it exists.
     ///
     /// # Errors
-    /// The range is in no table or in several.
+    /// The range is in no table, or in several.
     pub fn of_range(&self, lo: &[u8], hi: &[u8]) -> Result<Option<TableId>, Error> {
         let name = table_name(lo).ok_or_else(|| Error::NoTable { key: lo.to_vec() })?;
         if lo < hi && !hi.starts_with(name) && !is_successor(name, hi) {
@@ -102,7 +102,7 @@ impl Tables {
         Ok(self.named(name))
     }
 
-    /// All tables, each with its number.
+    /// Iterates over all tables with their numbers.
     pub fn numbered(&self) -> impl Iterator<Item = (TableId, &TableState)> {
         (0..).zip(self.iter())
     }
@@ -134,7 +134,7 @@ impl IndexMut<TableId> for Tables {
 }
 
 impl TableState {
-    /// Whether changes of its rows must be applied to something.
+    /// Whether joins or subscriptions depend on the table's rows.
     #[inline]
     pub fn is_read(&self) -> bool {
         !self.readers.is_empty() || self.subscriptions > 0
