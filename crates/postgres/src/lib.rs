@@ -8,7 +8,7 @@
 //!                                       ▲                                        ▼
 //!                                       └── changes ◄── pgoutput ◄── session ◄───┘
 //!                                       │
-//!                                       └─► Event::Supply, Event::Apply ─► whoever keeps the rows
+//!                                       └─► Event::Supply, Event::Apply ─► the tables
 //! ```
 //!
 //! Start with `merge`, which explains why loads and the stream together apply every commit exactly once. Continue with

@@ -29,7 +29,7 @@ pub struct Mapping {
     pub parts: Vec<Part>,
     pub slots: Vec<Slot>,
     pub values: Vec<Value>,
-    /// Whether the value is a JSON object of several columns.
+    /// The value is a JSON object of several columns.
     pub is_object: bool,
     pub through: bool,
     /// The columns of a unique index that is within the slots' columns; empty until the database has been checked.

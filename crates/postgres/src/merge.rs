@@ -2,10 +2,10 @@
 //! outputs.
 //!
 //! ```text
-//!  begin_load ─► changes of its ranges are kept ─► loaded(rows, snapshot, lsn) ─► the stream passes lsn ─► Supply
-//!                                                        │                                 (rows, and of the changes
-//!                                                        └─ Again: a new snapshot           those that the snapshot
-//!                                                                                           does not see)
+//!  begin_load ─► retains changes of its ranges ─► loaded(rows, snapshot, lsn) ─► the stream passes lsn ─► Supply
+//!                                                       │                                 (rows, and the changes
+//!                                                       └─ Again: a new snapshot           that the snapshot does
+//!                                                                                          not include)
 //! ```
 //!
 //! 1. **The rows here are the state of PostgreSQL at one position of its log.** A range is supplied once the stream has

@@ -2,7 +2,7 @@
 //! connection, but it can connect to a Unix socket.
 //!
 //! ```text
-//!  ReplicationClient ── Unix socket in a folder that nobody else may enter ── relay ── TLS ──► PostgreSQL
+//!  ReplicationClient ── Unix socket in a private directory ── relay ── TLS ──► PostgreSQL
 //! ```
 //!
 //! The directory is removed as soon as the client has connected.

@@ -52,7 +52,7 @@ struct Seen<'a> {
     view: Arc<View>,
     /// The address of this node through which the client connected.
     reached: SocketAddr,
-    /// Whether clients must use TLS. The same for all nodes of a cluster.
+    /// Clients must use TLS. This is the same for all nodes of a cluster.
     speaks_tls: bool,
 }
 

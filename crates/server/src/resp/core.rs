@@ -35,7 +35,7 @@ pub(super) struct Core {
     pub clients: Arc<Clients>,
     pub stats: Arc<CoreStats>,
     pub limits: Limits,
-    /// Whether `limits` follows from the memory limit of one client, because the request limits exceed it.
+    /// The memory limit of one client determines `limits`, because the request limits exceed it.
     is_bounded_by_memory: bool,
     pub output_bytes_max: usize,
     /// The buffer for reads from sockets. All sessions share it, because it is never in use across an await.
@@ -45,7 +45,7 @@ pub(super) struct Core {
     pub tables: Rc<Tables>,
     /// The lengths of previous replies of the tables.
     pub row_counts: RowCounts,
-    /// Samples the keys that are read, if the next version is to be warmed with them.
+    /// Samples the keys that are read, if the next version should be warmed with them.
     pub hot: Option<Sampler>,
     spares: RefCell<Vec<Vec<u8>>>,
     /// Total capacity of `spares`.

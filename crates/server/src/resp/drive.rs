@@ -1,7 +1,7 @@
 //! Completes commands that must wait, while the core serves its other connections.
 //!
 //! ```text
-//!  Pending ─ drive ─► waits ─► Work of another kind, or the same ─► ... ─► answered
+//!  Pending ─ drive ─► waits ─► further Work, of the same kind or another ─► ... ─► complete
 //!                │ room, flush
 //!                ▼
 //!            Replies: a session's socket, or (remote) the core of the connection, or (kept) memory
@@ -33,7 +33,7 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// The destination of the replies to a connection's commands.
 pub(super) trait Replies {
-    /// Whether all replies stay in memory until a command is complete, so that an error can still replace them.
+    /// All replies stay in memory until a command is complete, so that an error can still replace them.
     const STAY: bool = false;
 
     fn state(&mut self) -> &mut State;

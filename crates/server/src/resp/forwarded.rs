@@ -2,7 +2,7 @@
 //! replies are put back into the order of the requests.
 //!
 //! ```text
-//!  session ─ forward ─► [ reply | hole: core 2 | reply | hole: core 1 ] ─ drain: fills the holes as answers come
+//!  session ─ forward ─► [ reply | hole: core 2 | reply | hole: core 1 ] ─ drain: fills the holes as replies arrive
 //!                                 │ Requests                 ▲ ReplyPiece: bytes, and where replies end
 //!                                 ▼                          │
 //!                              core 2: remote ─ dispatch ─ gate ─┘

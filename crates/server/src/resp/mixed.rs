@@ -1,7 +1,7 @@
 //! MGET, EXISTS and TOUCH whose keys are in both stores and tables.
 //!
 //! ```text
-//!  MGET s:1 t|2 nosuch:3 ─► rows: MGET t|2 nosuch:3, where the tables are ─► stores: s:1, of one snapshot ─► reply, in order
+//!  MGET s:1 t|2 nosuch:3 ─► rows: MGET t|2 nosuch:3, on their cores ─► stores: s:1, from one snapshot ─► reply, in order
 //! ```
 //!
 //! In a transaction, the stores are read before it is executed (see `tables::stores`), and the two replies are

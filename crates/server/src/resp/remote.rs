@@ -43,7 +43,7 @@ const MOVED: &str = "the slot has moved to another node meanwhile; send it again
 /// Maximum time to wait for a cluster map as new as the sender's.
 const MAP_MAX: Duration = Duration::from_secs(2);
 
-/// Where a request that arrived at this core is executed.
+/// The place that executes a request which arrived at this core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
     Here,

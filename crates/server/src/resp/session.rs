@@ -3,7 +3,7 @@
 //! ```text
 //!        ┌────────────── wait: readable, or writable if replies are pending ◄─────────────┐
 //!        ▼                                                                                │
-//!  take what came ─► execute until the input ends, the output is full, or a job waits ─► yield once
+//!  read the input ─► execute until the input ends, the output is full, or a job waits ─► yield once
 //!                                                                            │            ▲
 //!                                                                            └─► drive ───┘
 //! ```
@@ -42,7 +42,7 @@ const END_MAX: Duration = Duration::from_secs(5);
 
 /// The byte stream of a connection: a socket, or memory in a simulation.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {
-    /// Whether the stream needs an explicit shutdown after the last reply; otherwise closing it suffices.
+    /// The stream needs an explicit shutdown after the last reply; otherwise closing it suffices.
     const SAYS_END: bool = false;
 
     /// Ready once the peer has closed the connection and all its input has been read, if that can be detected.
@@ -70,7 +70,7 @@ pub(super) struct Session<S> {
     pub(super) decoder: Decoder,
     /// Input that has not been executed: a part of a request, or requests held back by a full output buffer.
     rest: Vec<u8>,
-    /// Whether `rest` may contain complete requests.
+    /// `rest` may contain complete requests.
     pub(super) has_unexecuted: bool,
     pub(super) pending: Option<Box<Pending>>,
     /// The condition that the next request waits for.

@@ -2,9 +2,9 @@
 //! them, and requests that are routed to the owners of their keys.
 //!
 //! ```text
-//!   Incoming ─► routed ──► peers ═══ a connection ═══► arrivals ─► remote, on this core or, by message, on the one that is named
-//!                 │ NotDone: waits for a newer view, and routes anew
-//!                 └ Unknown: reads are asked again, writes answered so
+//!   Incoming ─► routed ──► peers ═══ a connection ═══► arrivals ─► remote, on this core or, by message, on the named one
+//!                 │ NotDone: waits for a newer view, and routes again
+//!                 └ Unknown: retries reads, returns UNKNOWN for writes
 //! ```
 
 mod arrivals;

@@ -1,11 +1,11 @@
 //! Routes requests to the owner of their keys, on this node or another, and routes them again if the owner has changed.
 //!
 //! ```text
-//!            ┌─────────── NotDone: a newer view, or some time ────────────┐
+//!            ┌─────────── NotDone: a newer view, or a delay ──────────────┐
 //!            ▼                                                            │
-//!   batch ─ route ─► a run of requests of one place ─► asked ─► pieces ───┤
+//!   batch ─ route ─► consecutive requests of one place ─► pieces ─────────┤
 //!            ▲                                                            │
-//!            └─ Unknown: a write is answered so, reads are asked again ◄──┘
+//!            └─ Unknown: returns UNKNOWN for a write, retries reads ◄─────┘
 //! ```
 //!
 //! 1. The replies arrive in the order of the requests, each exactly once.
@@ -101,7 +101,7 @@ pub(in crate::resp) struct Routed {
     epoch: u64,
     /// The deadline.
     until: Option<Instant>,
-    /// Requests before this index may have been executed; the second value says why that is unknown.
+    /// Requests before this index may have been executed; the second value is the cause of the uncertainty.
     unknown: Option<(usize, Rc<str>)>,
     why: Option<Rc<str>>,
     /// Why the requests were not executed, for [`Target::Part`].

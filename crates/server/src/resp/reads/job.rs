@@ -2,8 +2,8 @@
 //! several at a time.
 //!
 //! ```text
-//!  ReadJob ─ advance ─┬─ all is answered
-//!     ▲               ├─ the output is full: the client must take some of its replies
+//!  ReadJob ─ advance ─┬─ the reply is complete
+//!     ▲               ├─ the output is full: the client must read some of its replies
 //!     │               └─ a key is not in memory ─ start_reads ─► disk threads
 //!     └─────────────────────────── deliver ◄──────────────────────────┘
 //! ```

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  keys ─ resolve ─► targets ─ read ──► from memory ──────────────► reply
-//!                                 │ would wait, or output full
+//!                                 │ would block, or the output is full
 //!                                 ▼
 //!                               ReadJob ─ start_reads ─► disk threads ─ deliver ─► reply
 //! ```

@@ -1,8 +1,8 @@
 //! FT.AGGREGATE and FT.CURSOR.
 //!
 //! ```text
-//!  FT.AGGREGATE .. WITHCURSOR ─► rows that stand for themselves? ─ yes ─► the first COUNT by key; a cursor remembers the last key
-//!                                        └ no: grouped, sorted ────────► all at once; a cursor keeps the rest
+//!  FT.AGGREGATE .. WITHCURSOR ─► ungrouped, unsorted rows? ─ yes ─► the first COUNT by key; the cursor has the last key
+//!                                        └ no: grouped or sorted ─────► all rows in one step; the cursor has the rest
 //! ```
 //!
 //! Nodes request parts from each other with FT.CURSOR PART, which clients cannot send. Its arguments are the maximum

@@ -1,9 +1,9 @@
 //! FT.CHANGE: changes or deletes all objects that match a query, and counts them (HyperDex's group operations).
 //!
 //! ```text
-//!  FT.CHANGE ─► the next keys that the query finds ─► OBJ.CHANGE key IF query IN index DO .. , at the owner of each ─► counted
+//!  FT.CHANGE ─► the next keys that match the query ─► OBJ.CHANGE key IF query IN index DO .. , at the owner of each ─► count
 //!                      ▲                                                  │
-//!                      └──────────────── behind the last key ─────────────┘
+//!                      └──────────────── after the last key ──────────────┘
 //! ```
 //!
 //! 1. An object is changed atomically, if it matches the query at that moment. No object is changed twice; with ONCE,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  once a second, at the place that owns the slot of the space's name:
-//!  a tenth of its objects has changed ─► figures of all: are regions uneven? ─► a sample of all ─► new cuts ─► the space's record ─► everybody
+//!  a tenth of its objects has changed ─► statistics of all nodes: are regions uneven? ─► a sample ─► new cuts ─► the space's record ─► all nodes
 //! ```
 //!
 //! 1. At most one new cut is made per tenth of the objects that changed, so the cost of cutting is proportional to the

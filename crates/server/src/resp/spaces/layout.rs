@@ -1,8 +1,8 @@
 //! FT.ALTER .. SUBSPACES: changes the subspaces of a space without interrupting searches.
 //!
 //! ```text
-//!  SUBSPACES 2 city price ─► a sample of all objects ─► the record: `city` serves, `price` is being filled ─► holders ask for its objects
-//!  SUBSPACES SWITCH ─► are all regions of `price` whole? ─► the record: both serve
+//!  SUBSPACES 2 city price ─► a sample of all objects ─► the record: `city` serves, `price` is being filled ─► holders request its objects
+//!  SUBSPACES SWITCH ─► are all regions of `price` complete? ─► the record: both serve
 //!  SUBSPACES CANCEL ─► the record: `city` serves
 //! ```
 //!

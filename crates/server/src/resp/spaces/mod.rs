@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  FT.SEARCH ─► parsed ─► every core of this node: `run`, in steps ─► partial answers ─► merged ─► the reply
-//!                └─ in a cluster: every node is asked for its part ───────┘
+//!                └─ in a cluster: every node returns its part ────────────┘
 //! ```
 //!
 //! - `define` declares spaces. `layout` changes their subspaces, and `cuts` chooses and updates the cuts.

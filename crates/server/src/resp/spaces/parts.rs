@@ -1,9 +1,9 @@
 //! Gathers the parts of an answer: determines the participants, and merges their results.
 //!
 //! ```text
-//!  a question ─► whole ─► regions: the holders of a few regions, if they have them ──────────┐
-//!                  └────► else all who own objects: the cores of this node, or every node ───┴─► parts ─► merged
-//!  another node asks ─► part: what the cores of this node find
+//!  a question ─► whole ─► regions: the holders of a few regions, if they are complete ───────┐
+//!                  └────► else all owners of objects: the cores of this node, or every node ─┴─► parts ─► merged
+//!  another node's request ─► part: the results of this node's cores
 //! ```
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! SPACE.RECORD: records the workload of a space, for `larder space plan`.
 //!
 //! ```text
-//!  START ─► every core walks its objects: their values ─► put together, of each node ─► every core records
-//!  GET ─► every core's recorder ─► put together, then of all nodes ─► TOML
+//!  START ─► every core scans the values of its objects ─► merged for each node ─► every core records
+//!  GET ─► every core's recorder ─► merged for each node, then for all ─► TOML
 //! ```
 //!
 //! Cores start with the values of all objects of their node, so that each can compute the selectivity of a range.

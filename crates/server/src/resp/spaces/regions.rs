@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  a question ─► route: the cheapest places ─► each place: `held`, in steps ─► partial answers ─► merged
-//!                └─ no subspace serves, or a holder is not ready: all owners, as without subspaces
+//!                └─ no subspace serves, or a region is incomplete: all owners, as without subspaces
 //! ```
 //!
 //! A holder answers for regions of which it has all copies, and only while it is certain to receive every change; see

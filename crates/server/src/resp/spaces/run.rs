@@ -31,7 +31,7 @@ pub(super) struct Order {
     pub depth: Depth,
     /// The ticket of the pause in which the search is executed, if it belongs to a transaction.
     pub ticket: Option<u64>,
-    /// Whether to wait for objects that existed before the space was declared or altered, so that they are found.
+    /// Wait for objects that existed before the space was declared or altered, so that they are found.
     pub is_of_all: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Executes commands on tables. [`execute_now`] selects the function of each command.
 //!
 //! ```text
-//!  execute ─► MULTI, EXEC, DISCARD, WATCH, SUBSCRIBE: a function of their own
+//!  execute ─► MULTI, EXEC, DISCARD, WATCH, SUBSCRIBE: separate functions
 //!     └► try_once ─► reads outputs of rows that expired on another core? it waits
-//!           └► try_settled ─► needs what is not here? it waits, and is executed again (`retry`)
+//!           └► try_settled ─► needs missing data? it waits, and is executed again (`retry`)
 //!                 └► execute_now ─► its function
 //! ```
 

@@ -67,7 +67,7 @@ pub(in crate::resp) enum RangeJob {
 
 /// Rows to remove: of one range for RANGEDEL, of all tables for FLUSHDB and FLUSHALL.
 pub(in crate::resp) struct Removal {
-    /// Whether the reply is the number of removed rows.
+    /// The reply is the number of removed rows.
     counts: bool,
     /// The remaining ranges. Each ends at the last row that it had at the start, so that rows added after it do not
     /// prolong the removal.

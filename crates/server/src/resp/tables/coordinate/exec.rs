@@ -1,9 +1,9 @@
 //! EXEC on a server with several cores.
 //!
 //! ```text
-//!  all is of one core ───────────────► one message, no pause
-//!  each command is of one core and ──► pause ─► each core its part, at the same time ─► one batch for the journal ─► release
-//!  nothing that is read is computed
+//!  one core has everything ──────────► one message, no pause
+//!  each command needs one core and ──► pause ─► the cores' parts, concurrently ─► one batch for the journal ─► release
+//!  no read is of an output
 //!  else ─────────────────────────────► pause ─► one command after another ─► one batch for the journal ─► release
 //! ```
 

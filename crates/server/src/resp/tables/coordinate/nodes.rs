@@ -1,6 +1,6 @@
 //! Commands over several nodes of a cluster. Each node executes its part as it would for its own client. No command is
 //! atomic over several nodes: commands that would have to be are rejected. A write that some nodes have executed and
-//! others rejected returns `UNKNOWN`, and the message says so.
+//! others rejected returns `UNKNOWN` with an explanation.
 //!
 //! | command | each node | combined |
 //! |---|---|---|
