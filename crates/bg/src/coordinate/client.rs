@@ -95,7 +95,7 @@ pub fn serve(
     });
 }
 
-/// Whether the other side closed the connection. A process killed with unread messages resets it.
+/// Returns whether the other side closed the connection. A process killed with unread messages resets it.
 fn has_gone(why: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(
@@ -104,7 +104,7 @@ fn has_gone(why: &io::Error) -> bool {
     )
 }
 
-/// Whether nothing was received within the read timeout.
+/// Returns whether nothing was received within the read timeout.
 fn is_silent(why: &io::Error) -> bool {
     matches!(
         why.kind(),

@@ -11,8 +11,8 @@
 //! 1. Silent connections keep no coordinator out: if too many have not sent hello, the oldest of them is closed.
 //! 2. A coordinator is served only if it sent hello in this protocol, with the secret if there is one, within
 //!    [`PATIENCE`].
-//! 3. One coordinator is served at a time. Another one is rejected with a message: immediately if several are waiting
-//!    already, otherwise if the current one does not leave within [`ENDS_WITHIN`].
+//! 3. One coordinator is served at a time. Another one is rejected with a message: immediately if
+//!    [`WAITING_MAX`] are waiting already, otherwise if the current one does not leave within [`ENDS_WITHIN`].
 
 use std::collections::VecDeque;
 use std::io::{self, Read};

@@ -131,7 +131,7 @@ pub struct Done {
 }
 
 impl Tell {
-    /// Whether the client sends no further message until its next order.
+    /// Returns whether the client sends no further message until its next order.
     pub fn is_last(&self) -> bool {
         !matches!(self, Tell::Alive | Tell::Ready | Tell::Second(_))
     }

@@ -214,7 +214,7 @@ impl Spread {
 }
 
 impl Experiment {
-    /// Whether the trial ran for the agreement's full duration.
+    /// Returns whether the trial ran for the agreement's full duration.
     fn confirms(&self) -> bool {
         matches!(self.purpose, Purpose::Confirm | Purpose::BackOff)
     }
@@ -334,7 +334,7 @@ struct Bench<'a> {
 const LONGEST: Duration = Duration::from_secs(60);
 
 impl Bench<'_> {
-    /// Whether another trial of the search would leave too little time for the confirming one.
+    /// Returns whether another trial of the search would leave too little time for the confirming one.
     fn is_late(&mut self) -> bool {
         let Some(within) = self.plan.within else {
             return false;

@@ -178,7 +178,7 @@ impl Search<'_, '_> {
         Ok(bracket)
     }
 
-    /// Whether a load that ends the doubling is only a dip: the next one is better than the previous best. The
+    /// Returns whether a load that ends the doubling is only a dip: the next one is better than the previous best. The
     /// placement of threads on processors affects throughput as much as the load does, so a curve may fall and rise
     /// again.
     fn rises_beyond(&mut self, best: u64, dip: u64) -> Result<bool, End> {
@@ -205,7 +205,7 @@ impl Search<'_, '_> {
         Ok(rises)
     }
 
-    /// Whether the throughput at `to` is higher by more than the tolerance.
+    /// Returns whether the throughput at `to` is higher by more than the tolerance.
     fn rises(&self, from: u64, to: u64) -> bool {
         let enough = 1.0 + self.bench.plan.tolerance;
         self.met(to) && self.throughput(to) > self.throughput(from) * enough
@@ -273,7 +273,7 @@ impl Search<'_, '_> {
         Ok(bracket.best)
     }
 
-    /// Whether a probe at its vertex reached the throughput that a parabola predicted, within noise.
+    /// Returns whether a probe at its vertex reached the throughput that a parabola predicted, within noise.
     fn kept(&self, promised: Parabola, probe: u64) -> bool {
         let Some(height) = self.height(probe) else {
             return false;
@@ -311,7 +311,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether a load above the best may gain more than the tolerance.
+    /// Returns whether a load above the best may gain more than the tolerance.
     fn gains_right(&self, Bracket { low, best, high }: Bracket) -> bool {
         let width = (high - best) as f64;
         let mut gain = width / best as f64;
@@ -322,7 +322,7 @@ impl Search<'_, '_> {
         high - best > 1 && gain > self.bench.plan.tolerance
     }
 
-    /// Whether a load below the best may gain more than the tolerance.
+    /// Returns whether a load below the best may gain more than the tolerance.
     fn gains_left(&self, Bracket { low, best, high }: Bracket) -> bool {
         let width = (best - low) as f64;
         let mut gain = width / low as f64;
@@ -357,8 +357,8 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Whether a probe is better than the best. Runs either again while noise could decide, until `spent` experiments
-    /// were run.
+    /// Returns whether a probe is better than the best. Runs either again while noise could decide, until `spent`
+    /// experiments were run.
     fn is_better(&mut self, probe: u64, bracket: Bracket, spent: usize) -> Result<bool, End> {
         let best = bracket.best;
         // Below the limit of the agreement, throughput increases with load except for noise.

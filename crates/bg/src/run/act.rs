@@ -164,8 +164,7 @@ impl Worker {
     }
 
     /// Holds a member with no relation to `own`. Members are invited as often as they are drawn, so that members that
-    /// are often drawn to answer have invitations. If all drawn members are related already, any unrelated member is
-    /// invited.
+    /// are often drawn to answer have invitations. If [`PARTNER_TRIES`] draws find none, it draws uniformly.
     pub fn stranger(&self, own: &Hold) -> Option<Hold<'_>> {
         let known = own.relations();
         let mut random = self.random.borrow_mut();

@@ -380,8 +380,8 @@ impl Worker {
         false
     }
 
-    /// Whether the trial ended because it reached its number of actions. In that case no scheduled start counts as
-    /// missed.
+    /// Returns whether the trial ended because it reached its number of actions. In that case no scheduled start counts
+    /// as missed.
     pub fn ended_by_count(&self) -> bool {
         self.budget.as_ref().is_some_and(|it| it.is_spent())
     }

@@ -146,7 +146,7 @@ impl Live {
         self.stop();
     }
 
-    /// Whether [`end`](Live::end) was called.
+    /// Returns whether [`end`](Live::end) was called.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }

@@ -42,7 +42,7 @@ impl Schedule {
         interval >= self.warmup_intervals()
     }
 
-    /// Whether a call with this scheduled start counts.
+    /// Returns whether a call with this scheduled start counts.
     pub fn covers(&self, instant: u64) -> bool {
         (self.measured_from..self.end).contains(&instant)
     }

@@ -78,7 +78,7 @@ fn run_until(process: &mut Process, enough: impl Fn(&Measured) -> bool) -> Measu
     measured
 }
 
-/// Whether some of the calls that ended in the last second were answered.
+/// Returns whether some of the calls that ended in the last second were answered.
 fn goes_on(measured: &Measured) -> bool {
     let last = measured.series.last();
     last.is_some_and(|last| last.latency.len() > last.failed)

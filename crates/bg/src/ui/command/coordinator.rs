@@ -92,7 +92,7 @@ impl Work {
         }
     }
 
-    /// Whether reads are also validated while trials run.
+    /// Returns whether reads are also validated while trials run.
     pub fn judges_online(&self) -> bool {
         match self {
             Work::Run(arguments) => arguments.judges_online(),

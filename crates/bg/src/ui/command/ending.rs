@@ -57,8 +57,8 @@ impl Allowed {
         bad == 0 || 100.0 * bad as f64 / reads.max(bad) as f64 <= self.allow
     }
 
-    /// Whether a trial met its agreement ([`Sla::ERRORS`] if there is none), and, if the agreement does not limit
-    /// unpredictable reads, had no more wrong or unpredictable reads than allowed.
+    /// Returns whether a trial met its agreement ([`Sla::ERRORS`] if there is none), and, if the agreement does not
+    /// limit unpredictable reads, had no more wrong or unpredictable reads than allowed.
     pub fn trial(self, measured: &Measured, sla: Option<&Sla>) -> bool {
         let kept = judgements(measured, sla).iter().all(|clause| clause.met);
         let says = sla.is_some_and(|sla| {

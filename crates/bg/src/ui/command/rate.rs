@@ -213,12 +213,12 @@ impl Arguments {
         })
     }
 
-    /// Whether the data store is reloaded between trials.
+    /// Returns whether the data store is reloaded between trials.
     pub fn reloads(&self) -> bool {
         self.between_trials == State::Reload
     }
 
-    /// Whether reads are also validated while trials run.
+    /// Returns whether reads are also validated while trials run.
     pub fn judges_online(&self) -> bool {
         self.online
     }

@@ -106,7 +106,7 @@ impl Arguments {
         self.trial.sla.as_ref()
     }
 
-    /// Whether reads are also validated while the trial runs.
+    /// Returns whether reads are also validated while the trial runs.
     pub fn judges_online(&self) -> bool {
         self.online
     }

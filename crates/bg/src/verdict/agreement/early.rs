@@ -21,8 +21,8 @@ pub const ERROR: f64 = 0.001;
 const ALTERNATIVES: [f64; 4] = [1.5, 3.0, 10.0, 100.0];
 
 impl Sla {
-    /// Whether the measurements over `elapsed` show that a clause is missed, with certainty or up to [`ERROR`]. A
-    /// clause about reads that are not validated yet is undecided.
+    /// Returns whether the measurements over `elapsed` show that a clause is missed, with certainty or up to [`ERROR`].
+    /// A clause about reads that are not validated yet is undecided.
     pub fn is_hopeless(&self, measured: &Measured, elapsed: Duration) -> bool {
         let together = under_way(measured, elapsed);
         self.clauses
@@ -50,7 +50,7 @@ impl Clause {
     }
 }
 
-/// Whether `bad` of `of` calls are significantly more than the allowed proportion.
+/// Returns whether `bad` of `of` calls are significantly more than the allowed proportion.
 pub fn is_more(bad: u64, of: u64, allowed: f64, together: f64) -> bool {
     let together = together.max(1.0);
     let (bad, good) = (bad as f64 / together, (of - bad) as f64 / together);

@@ -138,7 +138,7 @@ impl Sla {
         self.judge(&self.tally(measured))
     }
 
-    /// Whether a clause limits unpredictable reads, which requires validation.
+    /// Returns whether a clause limits unpredictable reads, which requires validation.
     pub fn wants_reads(&self) -> bool {
         self.clauses
             .iter()
@@ -156,7 +156,7 @@ impl Verdict {
             .join("; ")
     }
 
-    /// Whether more calls would not change the result: one clause is surely missed, or all clauses are sure.
+    /// Returns whether more calls would not change the result: one clause is surely missed, or all clauses are sure.
     pub fn is_sure(&self) -> bool {
         self.clauses
             .iter()
@@ -278,7 +278,7 @@ impl Judgement {
     const ENOUGH: u64 = 1000;
 }
 
-/// Whether the tally is plausible if the true proportion is `share`: Wilson's interval at 99 %.
+/// Returns whether the tally is plausible if the true proportion is `share`: Wilson's interval at 99 %.
 fn may_be(share: f64, tally: Tally) -> bool {
     let (n, z) = (tally.of as f64, 2.576_f64);
     let seen = tally.counted as f64 / n;

@@ -98,7 +98,7 @@ pub trait Laboratory {
         FIRST.elapsed()
     }
 
-    /// Whether no further trials may run. The result of the last trial then covers the time until it was ended.
+    /// Returns whether no further trials may run. The result of the last trial then covers the time until it was ended.
     fn is_over(&self) -> bool {
         false
     }
