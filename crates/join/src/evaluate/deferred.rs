@@ -1,15 +1,15 @@
-//! Deferred reads: a read that has more to compute than it may at a time leaves what it has done and is asked again
-//! once [`Engine::step`] has done the rest, some at a time, while others read and write.
+//! Deferred reads: a read that exceeds its budget keeps its partial work and is suspended. [`Engine::step`] does the
+//! rest in steps, between other reads and writes; then the caller retries the read.
 //!
 //! ```text
-//!  range ──► view ─┬─ all is filled ──────────────► rows
-//!                  └─ the budget is spent ─► Needs { steps }: the range waits here ◄── step: view goes on, until all is filled
-//!                                              └► asked again when `ended_reads` has changed ──► rows
+//!  range ──► view ─┬─ all filled ────────────────► rows
+//!                  └─ budget spent ─► Needs { steps }: the range is queued ◄── step: view continues, until all is filled
+//!                                      └► retry when `ended_reads` has changed ──► rows
 //! ```
 //!
-//! 1. What has been filled stays filled and is kept fresh, so each step goes on where the last one ended.
-//! 2. Many may wait for one range: it is worked on once.
-//! 3. Who waits is called too when a range that is being filled is evicted; then it may be worked on anew, or as a whole.
+//! 1. Filled parts stay filled and are kept fresh, so each step continues where the last one ended.
+//! 2. Several reads may wait for one range; the work is done once.
+//! 3. Waiting reads are also retried when a range that is being filled is evicted. The retry queues the range again.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ struct DeferredRead {
 }
 
 impl DeferredReads {
-    /// A read waits for a range; says what it needs.
+    /// Queues a range for a read. Returns what the read needs.
     pub fn add(&mut self, table: TableId, range: KeyRange, extent: Extent) -> Box<Needs> {
         let new = DeferredRead {
             table,
@@ -51,13 +51,13 @@ impl DeferredReads {
         self.ranges.is_empty()
     }
 
-    /// Whether some wait for a range.
+    /// Whether a range is queued.
     pub fn has(&self, table: TableId, range: &KeyRange) -> bool {
         let is_this = |read: &DeferredRead| read.table == table && read.range == *range;
         self.ranges.iter().any(is_this)
     }
 
-    /// What was worked on is gone: those who wait may ask again.
+    /// Empties the queue after partial work was discarded, so that the waiting reads are retried.
     pub fn retry_all(&mut self) {
         if !self.ranges.is_empty() {
             self.ranges.clear();
@@ -67,24 +67,24 @@ impl DeferredReads {
 }
 
 impl Engine {
-    /// How many source rows (and as many outputs of changes that wait) a read may visit before it is deferred, one at the
-    /// least; `None`, as at first, for any number. What a `pull` join computes, and a `snapshot`, may take eight times as many in one go
-    /// before it is (see `transient_fill`).
+    /// Limits the source rows that a read visits before it is deferred, and the outputs of pending changes that it
+    /// updates. The minimum is 1; `None`, the default, means no limit. The limit of `pull` and `snapshot` joins is
+    /// eight times as high (see `transient_fill`).
     pub fn set_read_rows(&mut self, rows: Option<usize>) {
         self.pace.read_rows = rows.map(|rows| rows.max(1));
     }
 
-    /// How many reads that were deferred have ended so far: those who wait may ask again when it changes.
+    /// Number of deferred reads that have ended. Waiting reads are retried when it changes.
     pub fn ended_reads(&self) -> u64 {
         self.reads.deferred.ended
     }
 
-    /// How many source rows were read so far to compute what was asked for.
+    /// Number of source rows that fills have read.
     pub fn rows_read(&self) -> u64 {
         self.reads.rows_read
     }
 
-    /// Works on the ranges that wait, in turn.
+    /// Continues the deferred reads, in turn.
     pub(crate) fn go_on_with_reads(&mut self, rows_max: usize) {
         self.set_budget(Budget::of(Some(rows_max)));
         for _ in 0..self.reads.deferred.ranges.len() {
@@ -94,14 +94,14 @@ impl Engine {
             let Some(read) = self.reads.deferred.ranges.pop_front() else {
                 break;
             };
-            // Late rows go first.
+            // Expired rows must be removed first.
             if self.has_late_rows() {
                 self.reads.deferred.ranges.push_back(read);
                 continue;
             }
             self.reads.needs.clear();
             let view = self.view_extent(read.table, &read.range, read.extent);
-            // Who asks again learns what is missing.
+            // If rows are missing, the retry reports which.
             if view.is_some() || self.reads.needs.lacks_rows() {
                 self.reads.deferred.ended += 1;
             } else {

@@ -1,4 +1,4 @@
-//! What a read of a range would fill, in words, behind the join's plan.
+//! Describes a join's plan, and what a read of a range would fill.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::language::describe::describe;
 use crate::language::grammar::JoinMode;
 
 impl Engine {
-    /// The plan of a join, and for a range of its output, which parts a read would fill and what it would scan first.
+    /// Returns the plan of a join. For a range of its output, also the parts that a read would fill and the first scan.
     ///
     /// # Errors
     /// No join has this name.

@@ -1,11 +1,11 @@
 //! Fill: computes a gap of an output by nested scans of the sources, and leaves an updater on each range it read.
 //!
 //! 1. Source ranges are filled before they are scanned, and pinned by the node that was computed from them.
-//! 2. What cannot be done now stays with the fill, which is not read before it is done: rows of a checked source below which a
-//!    range is missing are pending (see `settle`), and rows for which the budget does not do are unread (see `unread`).
-//!    Missing ranges are asked for together.
-//! 3. What nothing keeps fresh (a snapshot, what is pulled) is computed in one go, or not at all; where that is too much it is
-//!    kept fresh for a while (see `transient_fill`).
+//! 2. Work that cannot be done now is recorded with the fill, which is not read until it is done. Rows of a checked
+//!    source below which a range is missing are *pending* (see `settle`); rows beyond the budget are *unread* (see
+//!    `unread`). All missing ranges are requested together.
+//! 3. A fill that is not maintained (`snapshot`, `pull`) is computed completely in one step, or not at all. If it
+//!    exceeds the budget, it becomes a maintained fill for a while (see `transient_fill`).
 
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::pattern::Binding;
@@ -20,8 +20,8 @@ use crate::join::{Fill, Join, NO_NODE, TableId};
 use crate::tables::scan::View;
 
 impl Engine {
-    /// Fills one gap, as far as the budget goes. On `false` something is left: a source range is missing or being filled, or
-    /// the budget is spent.
+    /// Fills one gap, as far as the budget allows. Returns `false` if work is left: a source range is missing or being
+    /// filled, or the budget is spent.
     pub(crate) fn fill(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
         let is_maintained = join.definition.is_maintained();
         match self.try_fill(join, gap, now, is_maintained, true) {
@@ -34,15 +34,16 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::fill`], for what a `pull` join has too much of to compute it at once; it must be subscribed to its sources.
+    /// Like [`Engine::fill`], for a transient fill of a `pull` join. The join must be subscribed to its sources.
     pub(crate) fn fill_kept(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
         self.try_fill(join, gap, now, true, false) == Ok(true)
     }
 
-    /// Fills a gap; says whether it is settled. What is not kept fresh is computed in one go, with `is_bounded` unless that is too much.
+    /// Fills a gap. Returns whether it is settled. A fill that is not maintained is computed in one step; with
+    /// `is_bounded`, it fails if that exceeds the budget.
     ///
     /// # Errors
-    /// Why nothing was filled.
+    /// The reason why nothing was filled.
     fn try_fill(
         &mut self,
         join: &mut Join,
@@ -55,7 +56,8 @@ impl Engine {
         let serial = self.memory.next_serial();
         let Some(number) = open(join, gap, &mut binding, serial, now, self.time.ticks) else {
             if self.is_read(join.table) {
-                // No row can be there, but others may be about to pin the range: it must not be filled otherwise later.
+                // The gap cannot have rows, but a subscriber may be about to pin it, so it must not be filled in
+                // another way later.
                 let number = open_empty(join, gap, serial);
                 self.remember_fill(join.id, number, serial);
             }
@@ -66,7 +68,7 @@ impl Engine {
         let mut run = Run::of_fill(join, number, false, now);
         let root = match run.leaves_nodes {
             true => self.evaluate(join, &mut run, 0, &mut binding),
-            // Nothing would keep the first part fresh while the rest is computed.
+            // Nothing would maintain the first part while the rest is computed.
             false if is_bounded => {
                 self.within_bounds(|engine| engine.evaluate(join, &mut run, 0, &mut binding))
             }
@@ -86,8 +88,8 @@ impl Engine {
         Ok(join.fills.get(number).unsettled.is_none())
     }
 
-    /// Scans the source of one level for what the binding leaves possible, and goes on to the next level for each row.
-    /// Returns the node it left ([`NO_NODE`] if it leaves none); nothing if the range cannot be read now.
+    /// Scans the source of one level within the binding, and evaluates the next level for each row. Returns the node it
+    /// left ([`NO_NODE`] for none), or `None` if the range cannot be read now.
     pub(crate) fn evaluate(
         &mut self,
         join: &mut Join,
@@ -135,7 +137,7 @@ impl Engine {
         Some(node)
     }
 
-    /// Reads rows of one level's source, as far as the budget goes; what of the range is left is noted with the node.
+    /// Reads rows of one level's source, as far as the budget allows. The unread rest is recorded with the node.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn read_rows(
         &mut self,
@@ -160,7 +162,8 @@ impl Engine {
         }
     }
 
-    /// The last level: every row of the source completes a combination. Says from where on it has yet to be read.
+    /// Evaluates the last level: each row of the source completes an output row. Returns the key at which the unread
+    /// rest begins.
     fn take_rows(
         &mut self,
         join: &mut Join,
@@ -196,7 +199,8 @@ impl Engine {
         unread
     }
 
-    /// Another level: below each row of the source the next level is evaluated. Says from where on it has yet to be read.
+    /// Evaluates an inner level: the next level is evaluated for each row of the source. Returns the key at which the
+    /// unread rest begins.
     #[allow(clippy::too_many_arguments)]
     fn descend(
         &mut self,
@@ -213,7 +217,7 @@ impl Engine {
         let mut found: Vec<u8> = Vec::new();
         let mut ends: Vec<u32> = Vec::new();
         let mut values: Vec<(Box<[u8]>, Value)> = Vec::new();
-        // Those for which the budget will do, if little is found below them.
+        // The rows that the budget covers if little is found below each.
         let rows_max = self.budget.left().div_ceil(NODE_ROWS + 1);
         let (mut rows, mut unread) = (0, None);
         self.scan(join.tables[level], range, view, &mut |key, value| {
@@ -267,14 +271,14 @@ impl Engine {
         unread
     }
 
-    /// Whether a table's rows are all here and its own.
+    /// Whether the table is a base table whose rows are all local.
     pub(crate) fn is_plain(&self, table: TableId) -> bool {
         let state = &self.tables[table];
         state.makers.is_empty() && state.supplied.is_none() && self.sharding.own.is_none()
     }
 }
 
-/// Makes room for a fill of a gap. `None` if the join has no rows there.
+/// Creates the record of a fill. Returns `None` if the join cannot have rows in the gap.
 fn open(
     join: &mut Join,
     gap: &KeyRange,

@@ -1,19 +1,19 @@
-//! Reads: rows that are there are handed out, those that are not are computed first.
+//! Reads: outputs rows that are present, and computes missing ones first.
 //!
 //! ```text
-//!  reads ─┬─ filled and fresh, found by its group, or by those of a page (pages) ──► rows
-//!         └─► view ─┬─ filled: settle what changed since ──► rows
-//!                   ├─ a gap: fill (tree leaves nodes and updaters; unread is what a large one has yet to do)
+//!  reads ─┬─ filled and fresh, found by its group, or by the groups of a page (pages) ──► rows
+//!         └─► view ─┬─ filled: settle pending changes ──► rows
+//!                   ├─ a gap: fill (tree leaves nodes and updaters; unread records the rest of a large fill)
 //!                   └─ pulled: computed for this read (pairs) ──► rows
 //! ```
 //!
-//! Read `reads`, `view`, `fill`, `settle`. Then what bounds them: `partial` (no more than a limit needs), `deferred` (a read that goes on
-//! in steps), `transient_fill` (what is large and not kept), and `reading`, which hands out a long answer some rows at a time. `subscribe`
-//! has a range read so that its changes are told.
+//! Read `reads`, `view`, `fill`, `settle`. Four files limit the work: `partial` (fills only what a limit needs),
+//! `deferred` (reads in steps), `transient_fill` (large fills that are not kept) and `reading` (large replies in
+//! parts). `subscribe` prepares a range so that its changes are reported.
 //!
-//! 1. What is read is settled: it equals the join recomputed from its sources at that moment.
-//! 2. These files call one another in a circle, since computing an output reads sources that may be outputs. Joins form no cycle, so
-//!    it ends.
+//! 1. A range that is read is settled: it equals the join recomputed from its sources at that moment.
+//! 2. These files are mutually recursive, since computing an output reads sources that may be outputs. The recursion
+//!    ends because joins form no cycle.
 
 pub(crate) mod deferred;
 pub(crate) mod explain;
@@ -41,18 +41,18 @@ use transient_fill::TransientFills;
 
 use crate::base::moment::Held;
 
-/// What reads leave for later, and what they have come to so far.
+/// State of reads in progress, and statistics.
 #[derive(Default)]
 pub struct Reads {
-    /// What the read that is under way lacks.
+    /// What the current read lacks.
     pub needs: Needs,
-    /// How much it has filled.
+    /// How far the current read fills.
     pub(crate) extent: Extent,
     pub(crate) deferred: DeferredReads,
     pub(crate) transient: TransientFills,
-    /// What long answers keep.
+    /// Memory that long reads use for former values.
     pub held: Rc<Held>,
-    /// How many source rows fills have read so far.
+    /// Number of source rows that fills have read.
     pub rows_read: u64,
     pub pages_read: u64,
     pub partial_reads: u64,

@@ -1,37 +1,38 @@
-//! What a read came to: its rows, or what must be there before it can be answered.
+//! The outcome of a read: its rows, or what it needs first.
 //!
 //! ```text
 //!  range ──► Done
 //!     └────► Needs { elsewhere } ──► supply ────────────────┐
-//!                  { owned }     ──► Exchange::ask, step ───┼──► ask again
+//!                  { owned }     ──► Exchange::ask, step ───┼──► retry
 //!                  { steps }     ──► Engine::step ──────────┘
 //! ```
 //!
-//! 1. A read that needs something has handed out no row.
-//! 2. While a read is under way the engine gathers here what it lacks, so that all is asked for together; between two operations it is
-//!    not looked at.
+//! 1. A read that needs something has output no row.
+//! 2. During a read, the engine collects here what is missing, so that all of it is requested together. Between
+//!    operations the content is meaningless.
 
 use crate::base::key_range::KeyRange;
 
-/// What a read came to.
+/// The outcome of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum ReadOutcome<T = ()> {
     Done(T),
-    /// No row was handed out: see to what it needs, and ask again.
+    /// No row was output. Provide what it needs, and retry.
     Needs(Box<Needs>),
 }
 
-/// What a read needs before it can be answered. At least one of these is not empty.
+/// What a read needs before it can be executed. At least one field is not empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Ranges of tables whose rows come from elsewhere, to be supplied (see [`Engine::supply`](crate::Engine::supply)).
+    /// Ranges of tables with rows from an external source, to be supplied (see
+    /// [`Engine::supply`](crate::Engine::supply)).
     pub elsewhere: Vec<KeyRange>,
-    /// Ranges that other engines own, by owner, to be asked for (see [`Exchange::ask`](crate::Exchange::ask)).
+    /// Ranges that other engines own, with their owners, to be requested (see [`Exchange::ask`](crate::Exchange::ask)).
     pub owned: Vec<(u16, KeyRange)>,
-    /// More is to be computed than a read may at a time (see [`Engine::set_read_rows`](crate::Engine::set_read_rows)):
-    /// [`Engine::step`](crate::Engine::step) goes on with it. Ask again when
-    /// [`Engine::ended_reads`](crate::Engine::ended_reads) is this no more.
+    /// The read exceeds its budget (see [`Engine::set_read_rows`](crate::Engine::set_read_rows)), and
+    /// [`Engine::step`](crate::Engine::step) continues it. Retry when
+    /// [`Engine::ended_reads`](crate::Engine::ended_reads) differs from this value.
     pub steps: Option<u64>,
 }
 
@@ -43,7 +44,7 @@ impl<T> ReadOutcome<T> {
         }
     }
 
-    /// Whether [`Engine::step`](crate::Engine::step) goes on with it.
+    /// Whether [`Engine::step`](crate::Engine::step) continues the read.
     pub fn needs_steps(&self) -> bool {
         matches!(self, ReadOutcome::Needs(needs) if needs.steps.is_some())
     }
@@ -57,7 +58,7 @@ impl<T> ReadOutcome<T> {
 }
 
 impl Needs {
-    /// Of a read that goes on in steps.
+    /// The needs of a deferred read.
     pub(crate) fn steps(ended: u64) -> Box<Needs> {
         Box::new(Needs {
             steps: Some(ended),
@@ -69,12 +70,12 @@ impl Needs {
         !self.lacks_rows() && self.steps.is_none()
     }
 
-    /// Whether rows are missing that are not here.
+    /// Whether rows are missing that this engine does not have.
     pub(crate) fn lacks_rows(&self) -> bool {
         !self.elsewhere.is_empty() || !self.owned.is_empty()
     }
 
-    /// Adds what another read needs.
+    /// Adds the needs of another read.
     pub fn add(&mut self, other: Needs) {
         self.elsewhere.extend(other.elsewhere);
         self.owned.extend(other.owned);
@@ -87,7 +88,7 @@ impl Needs {
         self.steps = None;
     }
 
-    /// What was gathered, in order and each range once.
+    /// Returns the collected needs, sorted and without duplicates.
     pub(crate) fn take(&mut self) -> Needs {
         let mut needs = std::mem::take(self);
         needs.elsewhere.sort();

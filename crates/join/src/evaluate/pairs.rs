@@ -1,8 +1,8 @@
-//! The two innermost levels of an evaluation without nodes, compiled: the way a pulled timeline is read.
+//! A compiled form of the two innermost levels of an evaluation without nodes. Reads of `pull` timelines use it.
 //!
-//! `evaluate` would take each row of a checked source apart, and put together the range to be scanned below it. Where all
-//! slots have widths, the same bytes of every row go to the same places of that range, so they are copied there, and
-//! most ranges turn out to have no rows by one look at the record of the group that they lie in.
+//! `evaluate` would split each row of a checked source into slots and build the range to scan below it. If all slots
+//! have widths, the same bytes of every row always go to the same places of that range, and are copied there. Most
+//! ranges turn out to be empty after one lookup of the group that they lie in.
 
 use crate::base::key_range::KeyRange;
 use crate::base::pattern::{Binding, Element};
@@ -12,18 +12,18 @@ use crate::join::Join;
 use crate::join::combine::{complete, is_possible, key_matches};
 use crate::join::run::{Run, Taken};
 
-/// Which bytes of a row go where.
+/// The offsets from which and to which bytes are copied.
 pub struct Pairs {
-    /// What a row of the outer source is known by: its length, and text at some places.
+    /// The form of an outer row's key: its length, and literal text at some offsets.
     key_len: usize,
     texts: Vec<(usize, Box<[u8]>)>,
-    /// From a place of the outer key to a place of both ends of the inner range.
+    /// Copies from an offset in the outer key to an offset in both ends of the inner range.
     moves: Vec<Move>,
-    /// The slots that the outer row binds, and where they are in its key.
+    /// The slots that the outer row binds, with their offsets in its key.
     fresh: Vec<(u8, usize, usize)>,
     lo: Vec<u8>,
     hi: Vec<u8>,
-    /// How much of the inner range's ends is the prefix that its rows share.
+    /// Length of the prefix that all keys of the inner range share.
     prefix_len: usize,
 }
 
@@ -34,7 +34,7 @@ struct Move {
 }
 
 impl Engine {
-    /// Compiles a level and the last one below it, if both are simple enough.
+    /// Compiles a level and the last level below it, if both are simple enough.
     pub(crate) fn pairs(
         &self,
         join: &Join,
@@ -74,7 +74,7 @@ impl Engine {
             }
             at += len;
         }
-        // Rows that lie outside the range must not come up here: the slots of these two sources alone decide.
+        // The slots of these two sources must suffice to keep the output inside the range.
         let mut all = binding.clone();
         for (slot, _, len) in &fresh {
             all.bind(*slot, &vec![0; *len]);
@@ -106,7 +106,7 @@ impl Engine {
                 }
             }
         }
-        // The end of the range differs from its start only behind the bytes that are moved.
+        // The ends of the range may differ only after the copied bytes.
         if !matches!(
             inner.pattern.elements[..elements].last(),
             Some(Element::Text(_))
@@ -131,7 +131,7 @@ impl Engine {
         })
     }
 
-    /// Evaluates the two levels, as far as the budget goes; says how many rows that took.
+    /// Evaluates the two levels, as far as the budget allows. Returns the number of rows visited.
     pub(crate) fn take_pairs(
         &self,
         join: &mut Join,
@@ -153,7 +153,7 @@ impl Engine {
         let outer = &self.tables[join.tables[level - 1]].rows;
         let inner = &self.tables[join.tables[level]].rows;
         let is_grouped = inner.is_split_after(prefix_len);
-        // The same for all rows, if all rows of the prefix lie in one group.
+        // The same for all rows, if all rows with the prefix are in one group.
         let suffix_hi: Option<Box<[u8]>> = hi.strip_prefix(&lo[..prefix_len]).map(Box::from);
         let mut cursor = outer.cursor(&range.lo, &range.hi, false);
         let mut taken = 0;
@@ -200,7 +200,7 @@ impl Engine {
     }
 }
 
-/// Takes the rows of the last level that go with one outer row, which is bound, at most so many; says how many.
+/// Processes at most `rows_max` rows of the last level for one outer row, whose slots are bound. Returns their number.
 fn take_inner(
     join: &mut Join,
     run: &mut Run,

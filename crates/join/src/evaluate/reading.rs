@@ -1,15 +1,16 @@
-//! Reading: a long answer is handed out some rows at a time, all of one moment, while others read and write.
+//! Reading: a long reply is output in parts, as a snapshot, while other commands read and write.
 //!
 //! ```text
 //!  begin_range ──► the first rows ──► Reading ──► read_more ──► rows ──► read_more ──► … ──► all
-//!                                        └ from here on every part remembers what changes in it (see `moment`)
+//!                                        └ from here on, every part keeps the former values of changed rows (see `moment`)
 //! ```
 //!
-//! 1. What is held is fresh: it was viewed by the same operation, and is held before that operation evicts anything.
-//! 2. A reading ends where its range or its limit ends. Where the stored rows end before, it is lost: a shorter answer would be
-//!    wrong.
-//! 3. A part is the rows of the table itself, those of one of its joins, or those that were computed for this read. Of two rows
-//!    with one key the first part's is seen, as in `view`.
+//! 1. The range is fresh: the same operation prepared it, and the reading is created before that operation evicts
+//!    anything.
+//! 2. A reading ends where its range or its limit ends. If the stored rows end earlier, the reading is lost: a shorter
+//!    reply would be wrong.
+//! 3. A part is the table's own rows, the rows of one of its joins, or rows that were computed for this read. If
+//!    several parts have a key, the first part's row is visible, as in `view`.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -29,24 +30,24 @@ use crate::tables::merge::{Stream, merge};
 use crate::tables::scan::Limits;
 use crate::tables::scan::{View, spell_out};
 
-/// What is still to be handed out of a range. It costs memory for what changes meanwhile, until it is dropped.
+/// The unread rest of a range. Until it is dropped, it keeps the former values of rows that change.
 pub struct Reading {
     unread: KeyRange,
     limits: Limits,
     parts: Vec<Part>,
-    /// How many rows are left, where that is known (see [`Reading::rows`]).
+    /// Number of remaining rows, if known (see [`Reading::rows`]).
     rows_left: Option<u64>,
-    /// `unread` ends before the range that was asked for: it was viewed no further than the limit needs.
+    /// Whether `unread` ends before the requested range, because only the part that the limit needs was prepared.
     is_cut: bool,
-    /// The rows ended before the range or the limit did.
+    /// Whether the rows ended before the range and the limit did.
     ended_early: bool,
-    /// Who counts what it keeps, and what of that does not change.
+    /// A counter for the memory that the reading uses, and the constant part of that memory.
     charged: Option<(Arc<AtomicUsize>, usize)>,
 }
 
 struct Part {
     rows: PartRows,
-    /// How its rows are spelled out, if they are, and the join that they are of.
+    /// If the rows hold the state of an aggregate: its formatter, and the join.
     state: Option<(&'static dyn RowState, JoinId)>,
 }
 
@@ -57,8 +58,8 @@ enum PartRows {
 }
 
 impl Engine {
-    /// Holds a range that this operation has viewed, or a part of it, to be read on as it is now. `viewed` is what was made for
-    /// the read; `None` if all its rows were found filled and settled.
+    /// Creates a reading of a range, or of a part of it, that this operation has prepared. `viewed` is the view that
+    /// was made for the read; `None` if all rows were filled and settled already.
     pub(crate) fn hold(
         &mut self,
         mut unread: KeyRange,
@@ -119,7 +120,7 @@ impl Engine {
         reading
     }
 
-    /// Whether all rows that joins store of a viewed range are there.
+    /// Whether the stored rows of a prepared range are complete.
     fn is_filled(&self, range: &KeyRange, view: &View) -> bool {
         let Ok(Some(table)) = self.tables.of_range(&range.lo, &range.hi) else {
             return true;
@@ -134,7 +135,7 @@ impl Engine {
         })
     }
 
-    /// How many rows a reading has that was just held, if one place stores them all and no row can be left out.
+    /// Returns the number of rows of a new reading, if one place stores all of them and none can be omitted.
     fn stored_rows(&self, reading: &Reading) -> Option<u64> {
         let [part] = &*reading.parts else {
             return None;
@@ -148,21 +149,21 @@ impl Engine {
         Some(rows.min(reading.limits.limit.unwrap_or(u64::MAX)))
     }
 
-    /// What long answers keep of rows that changed meanwhile.
+    /// Memory that long reads use for former values of rows, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.reads.held.bytes()
     }
 
-    /// Sets how many bytes one long answer may keep of rows that change meanwhile, and how many all together: beyond that it
-    /// cannot be read to its end. At first: any.
+    /// Limits, in bytes, the former values that one long read keeps, and those of all together. A read that exceeds
+    /// them is lost. The default is no limit.
     pub fn set_held_limits(&mut self, each_max: usize, all_max: usize) {
         self.reads.held.set_limits(each_max, all_max);
         self.reads.held.make_room();
     }
 
-    /// Hands out what comes next, at most `rows_max` rows and until `each` breaks: the row that it breaks at is handed out. Says
-    /// whether that was all. Rows that do not add up are left out, as by [`Engine::range`]. Of an answer that is lost
-    /// ([`Reading::is_lost`]) nothing comes any more.
+    /// Outputs the next rows, at most `rows_max`, until `each` breaks; the row at which it breaks counts as output.
+    /// Returns whether the reading is complete. Invalid aggregates are omitted, as by [`Engine::range`]. A lost reading
+    /// ([`Reading::is_lost`]) outputs no more rows.
     pub fn read_more(&self, reading: &mut Reading, rows_max: u64, each: &mut EachRow<'_>) -> bool {
         if reading.is_lost() {
             return true;
@@ -235,7 +236,7 @@ impl Engine {
 }
 
 impl Reading {
-    /// Adds to a count what it keeps, from now until it is dropped.
+    /// Adds the memory that the reading uses to a counter, until the reading is dropped.
     pub fn charge(&mut self, to: &Arc<AtomicUsize>) {
         let mut computed = 0;
         for part in &self.parts {
@@ -248,8 +249,8 @@ impl Reading {
         self.charged = Some((to.clone(), computed));
     }
 
-    /// Whether the rest of the rows cannot be read: so much has changed since that it is not known any more what the rows
-    /// were, or fewer are there than the range has.
+    /// Whether the rest of the rows cannot be read: the former values exceeded their memory limit, or stored rows are
+    /// missing.
     pub fn is_lost(&self) -> bool {
         self.ended_early
             || self.parts.iter().any(|part| match &part.rows {
@@ -258,12 +259,12 @@ impl Reading {
             })
     }
 
-    /// How many rows are left, if all that is read is stored in one place, and no row is spelled out: it may be left out then.
+    /// Number of remaining rows, if one place stores all of them and none can be omitted: no row needs formatting.
     pub fn rows(&self) -> Option<u64> {
         self.rows_left
     }
 
-    /// A row has been read, and all before it.
+    /// Marks a row, and all rows before it, as read.
     fn pass(&mut self, last: Box<[u8]>) {
         if self.limits.reverse {
             self.unread.hi = last;

@@ -1,12 +1,13 @@
-//! Reads: a row, the rows of a range, how many there are.
+//! Reads of a row, of a range, and of the number of rows in a range.
 //!
 //! ```text
 //!  range ──► find_group: one filled and fresh range, found by its group ──► rows
-//!     ├────► base rows that are all here ───────────────────────────────► rows
-//!     ├────► find_page: one of several joins (see `pages`) ─────────────► rows
+//!     ├────► base rows that are all present ────────────────────────────► rows
+//!     ├────► find_page: a page of several joins (see `pages`) ──────────► rows
 //!     └────► view (fill, settle, compute) ──► hand_out ──► rows
-//!  and what was not taken then is read on later (see `reading`)
 //! ```
+//!
+//! The rest of a long reply is read later (see `reading`).
 
 use std::ops::ControlFlow;
 
@@ -24,35 +25,35 @@ use crate::language::grammar::JoinMode;
 use crate::propagate::auto::count_read;
 use crate::tables::scan::{Limits, View};
 
-/// What came of a request for an engine's own base rows.
+/// The outcome of a request for an engine's own base rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnRows {
-    /// They were handed out.
+    /// The rows were output.
     Given,
-    /// None was: so many rows of the range have expired that removing them takes several steps. Ask again after the next.
+    /// No row was output: removing the expired rows of the range takes several steps. Retry after the next step.
     ExpireFirst,
 }
 
-/// The result of a read beside its rows.
+/// The result of a read besides its rows.
 #[derive(Default)]
 struct Notes {
-    /// The error of the first row that was left out because its values do not add up.
+    /// The error of the first omitted row, an aggregate of values that are not numbers.
     left_out: Option<Error>,
-    /// The view that was made for the read. `None` if the rows were found filled and settled.
+    /// The view that was made for the read. `None` if the rows were filled and settled already.
     viewed: Option<Viewed>,
 }
 
-/// A range that a read has filled and settled. It may be evicted by the next [`Engine::make_room`].
+/// A range that a read has filled and settled. The next [`Engine::make_room`] may evict it.
 pub(crate) struct Viewed {
     pub view: View,
     pub range: KeyRange,
 }
 
 impl Engine {
-    /// The value of a row, base or computed.
+    /// Passes the value of a base or computed row to `each`.
     ///
     /// # Errors
-    /// The key names no table, or the row adds up values that are not numbers.
+    /// The key does not name a table, or the row aggregates values that are not numbers.
     pub fn get(
         &mut self,
         key: &[u8],
@@ -80,7 +81,7 @@ impl Engine {
         notes.left_out.map_or(Ok(outcome), Err)
     }
 
-    /// What a row that does not exist reads as, if a join says so of its key.
+    /// Returns the value that a join's `else` clause defines for an absent row with this key.
     pub fn otherwise(&self, key: &[u8]) -> Option<&[u8]> {
         let table = self.tables.of_key(key)?;
         let makers = self.tables[table].makers.iter();
@@ -97,11 +98,11 @@ impl Engine {
         })
     }
 
-    /// Hands out the rows of a range of one table, base or computed, in key order, until `each` breaks. A row that adds up
-    /// values that are not numbers is left out, and counted ([`JoinInfo::left_out`](crate::JoinInfo)).
+    /// Passes the rows of a range of one table, base or computed, to `each` in key order, until it breaks. An aggregate
+    /// of values that are not numbers is omitted and counted ([`JoinInfo::left_out`](crate::JoinInfo)).
     ///
     /// # Errors
-    /// The range is in no table or in several.
+    /// The range is in no table, or in several.
     pub fn range(
         &mut self,
         lo: &[u8],
@@ -116,8 +117,8 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// As [`Engine::range`], for an answer that is handed out in parts: what comes behind the row at which `each` breaks is held as it
-    /// is now, to be read on ([`Engine::read_more`]). `None`: nothing is left.
+    /// Like [`Engine::range`], for a reply that is output in parts: the rows after the one at which `each` breaks are
+    /// held as they are now, for [`Engine::read_more`]. `None`: no rows are left.
     ///
     /// # Errors
     /// As [`Engine::range`].
@@ -149,13 +150,13 @@ impl Engine {
             };
             self.hold(rest, limits, notes.viewed)
         };
-        // The rest is held before eviction can remove it.
+        // The rest must be held before eviction can remove it.
         let rest = outcome.map(|()| last.map(hold_rest));
         self.make_room_if(is_viewed);
         Ok(rest)
     }
 
-    /// Holds a range as it is now, to be read some rows at a time ([`Engine::read_more`]).
+    /// Holds a range as it is now, for reads in parts ([`Engine::read_more`]).
     ///
     /// # Errors
     /// As [`Engine::range`].
@@ -175,15 +176,15 @@ impl Engine {
         Ok(reading)
     }
 
-    /// Evicts after a read that has filled or settled something. A read that finds its rows takes no memory.
+    /// Evicts after a read that has filled or settled something. Other reads use no memory.
     fn make_room_if(&mut self, is_viewed: bool) {
         if is_viewed {
             self.make_room();
         }
     }
 
-    /// Hands out base rows of this engine's own, at most so many, for another one: an owner has them all, so there is nothing
-    /// else to wait for, and nothing that could fail.
+    /// Outputs at most `rows_max` of this engine's own base rows, for another engine. The owner has all of them, so the
+    /// request needs nothing else and cannot fail.
     pub(crate) fn own_rows(
         &mut self,
         range: &KeyRange,
@@ -196,7 +197,7 @@ impl Engine {
             return OwnRows::Given;
         };
         if !self.tables[table].makers.is_empty() {
-            // A table that joins compute by now has no base rows; who asked will learn of the join.
+            // A join now computes the table, so it has no base rows. The requester will learn of the join separately.
             return OwnRows::Given;
         }
         let expired_max = self.pace.read_rows.unwrap_or(usize::MAX);
@@ -216,7 +217,8 @@ impl Engine {
         OwnRows::Given
     }
 
-    /// Reads a range without evicting anything: the caller calls [`Engine::make_room_if`], after it has held what it reads later.
+    /// Reads a range without evicting. The caller calls [`Engine::make_room_if`] after it has held the rows that it
+    /// reads later.
     fn read(
         &mut self,
         lo: &[u8],
@@ -294,14 +296,15 @@ impl Engine {
         Ok(ReadOutcome::Done(()))
     }
 
-    /// Whether a read of a table has nothing to compute, to load or to let go first.
+    /// Whether a read of the table has nothing to compute, to load or to expire first.
     #[inline]
     fn has_base_rows_alone(&self, table: TableId) -> bool {
         let state = &self.tables[table];
         state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows()
     }
 
-    /// Views what of a range is to be read; says what that is. Without success, what is to be viewed first.
+    /// Prepares the part of a range that the limits need. Returns the view and the part, or the part that must be
+    /// prepared first as an error.
     fn view_for(
         &mut self,
         table: TableId,
@@ -319,7 +322,7 @@ impl Engine {
                     Some(part) => part,
                 },
             };
-            // This read waits with those that wait for it already.
+            // The part is queued already; this read waits with the others.
             if self.pace.read_rows.is_some() && self.reads.deferred.has(table, &part) {
                 return Err(part);
             }
@@ -337,7 +340,7 @@ impl Engine {
         }
     }
 
-    /// How many rows a range has.
+    /// Returns the number of rows in a range.
     ///
     /// # Errors
     /// As [`Engine::range`].
@@ -372,8 +375,8 @@ impl Engine {
         Ok(outcome.map(|()| count))
     }
 
-    /// Finds a range of a table that one join alone makes inside the rest of a group that is filled and fresh: the read
-    /// that is worth being quick. `None` does not mean that there is none.
+    /// Finds a range inside a filled and fresh part of one group, in a table with one join. This is the fast path. May
+    /// return `None` although such a part exists.
     fn find_group(
         &mut self,
         table: TableId,
@@ -396,7 +399,7 @@ impl Engine {
         let group = join.output.rows.group_of(prefix);
         let fill = match group {
             Some(group) => *join.fill_of_group.get(group.index())?,
-            // It is filled, perhaps, and has no rows.
+            // The group may be filled and have no rows.
             None => join.fill_of_head(prefix)?,
         };
         let target = join.targets.get_mut(fill as usize)?;
@@ -406,7 +409,7 @@ impl Engine {
         }
         let mut start = None;
         if !target.holds(low) {
-            // What is filled of the group's end may be all that is wanted.
+            // The filled part at the end of the group may have as many rows as the limit.
             let rows = limits.in_all.filter(|_| limits.reverse && target.is_tail)?;
             let filled = join.fills.get(fill).range.lo.strip_prefix(prefix)?;
             let stored = &join.output.rows;
@@ -465,7 +468,7 @@ impl Engine {
     }
 }
 
-/// Base rows that are all here are read as they are.
+/// Outputs base rows that are all present.
 fn hand_out_base(rows: &Rows, lo: &[u8], hi: &[u8], limits: Limits, each: &mut EachRow<'_>) {
     let Some(mut rows) = rows.cursor_near(lo, hi, limits.reverse) else {
         return;
@@ -481,13 +484,13 @@ fn hand_out_base(rows: &Rows, lo: &[u8], hi: &[u8], limits: Limits, each: &mut E
     }
 }
 
-/// A range inside the rest of one group, and the join that made it.
+/// A range inside a part of one group, and the join that computed it.
 struct FoundGroup {
     maker: JoinId,
-    /// `None`: it has no rows.
+    /// `None`: the group has no rows.
     group: Option<GroupId>,
     prefix_len: usize,
-    /// Only what this fill has of it is to be read.
+    /// If set, only the part that this fill covers may be read.
     start: Option<u32>,
 }
 
@@ -500,7 +503,7 @@ impl FoundGroup {
     }
 }
 
-/// Whether what a join has stored can be read as it is, once it is filled and settled.
+/// Whether a join's stored rows can be read without a view once they are filled and settled.
 fn is_read_by_group(join: &Join) -> bool {
     matches!(join.definition.mode, JoinMode::Push | JoinMode::Auto)
         && join.upstream.is_empty()

@@ -1,13 +1,13 @@
 //! Settle: brings a filled range up to date before it is read.
 //!
-//! 1. First the fill's entries see the changes that still wait (see `maintain`).
-//! 2. Then rows of checked sources that came are evaluated from their level on, and what was computed from rows that
-//!    went is taken back. The order does not matter: each node knows what it reflects.
-//! 3. Then what has yet to be read of source ranges is read (see `unread`).
-//! 4. Then groups that were drained are read again.
+//! 1. First, the pending changes are applied to the fill's entries (see `maintain`).
+//! 2. Then, added rows of checked sources are evaluated from their level on, and rows that were computed from removed
+//!    ones are taken back. The order does not matter: each node records what it reflects.
+//! 3. Then, unread rows of source ranges are read (see `unread`).
+//! 4. Then, drained groups are computed again.
 //!
-//! What a read may visit is bounded (see `deferred`). Where it ends, what is left stays in the fill's record, and the next read
-//! or step goes on with it.
+//! The work of a read is limited (see `deferred`). When the budget is spent, the rest stays in the fill's record, and
+//! the next read or step continues.
 
 use std::ops::Bound;
 
@@ -25,8 +25,8 @@ use crate::operators::output::Output;
 type Slot = (u32, Box<[u8]>);
 
 impl Engine {
-    /// Brings one fill up to date, as far as the budget goes. On `false` something is left: a source range is missing or being
-    /// filled, or the budget is spent.
+    /// Brings one fill up to date, as far as the budget allows. Returns `false` if work is left: a source range is
+    /// missing or being filled, or the budget is spent.
     pub(crate) fn settle(&mut self, join: &mut Join, fill: u32, now: u64) -> bool {
         if !join.lists_with_backlog.is_empty() {
             self.catch_up(join, fill);
@@ -48,7 +48,7 @@ impl Engine {
         if unsettled.pending.is_empty() && unsettled.unread.is_empty() {
             for group in unsettled.drained.clone() {
                 if !self.read_again(join, fill, &group, wanted, now) {
-                    // Too much to be read at once: all of it is filled anew, in steps.
+                    // The group is too large for one step; the complete range is filled again, in steps.
                     self.discard(join, fill);
                     return false;
                 }
@@ -67,7 +67,7 @@ impl Engine {
             && let Some(((node, packed), came)) = next_pending(join, fill, kept.as_ref())
         {
             if !self.apply_pending(join, run, node, &packed, came) {
-                // It is put back at once: it goes if its node does.
+                // Put it back immediately, because it must be dropped together with its node.
                 join.note_pending(fill, node, &packed, came);
                 kept = Some((node, packed));
             }
@@ -104,7 +104,7 @@ impl Engine {
         true
     }
 
-    /// Computes one group anew. `false` if that is too much at once, and the fill can go instead.
+    /// Computes one group again. Returns `false` if that exceeds the budget and the fill can be discarded instead.
     fn read_again(
         &mut self,
         join: &mut Join,
@@ -151,8 +151,8 @@ impl Engine {
         true
     }
 
-    /// Brings all that others were computed from up to date, in one join, as far as the budget goes. On `false` something is
-    /// left, as in [`Engine::settle`].
+    /// Brings all fills of a join that other fills were computed from up to date, as far as the budget allows. Returns
+    /// `false` if work is left, as in [`Engine::settle`].
     pub(crate) fn settle_pinned(&mut self, id: JoinId, now: u64) -> bool {
         let is_settled = self.with_join(id, |engine, join| {
             let mut is_settled = engine.finish_lists(join);
@@ -166,7 +166,7 @@ impl Engine {
     }
 }
 
-/// Takes out the first pending row, or the first one after `kept`.
+/// Removes and returns the first pending row, or the first after `kept`.
 fn next_pending(join: &mut Join, fill: u32, kept: Option<&Slot>) -> Option<(Slot, bool)> {
     let unsettled = join.fills.get_mut(fill).unsettled.as_mut()?;
     let next = match kept {

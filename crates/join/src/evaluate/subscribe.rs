@@ -1,5 +1,5 @@
-//! Subscribing to a range: it is filled, and what is filled of it is pinned, so that every change of its rows is told
-//! (`propagate::subscription` keeps who subscribed, and notes the changes).
+//! Subscription to a range: the range is filled and pinned, so that every change of its rows is reported
+//! (`propagate::subscription` stores the subscriptions and records the changes).
 
 use std::ops::ControlFlow;
 
@@ -13,11 +13,11 @@ use crate::propagate::subscription::{Pin, Subscription};
 use crate::tables::scan::Limits;
 
 impl Engine {
-    /// Subscribes to one row, or to all whose keys begin with some bytes; the subscription's number, or what must be there
-    /// first.
+    /// Subscribes to one row, or to all rows whose keys have a prefix. Returns the subscription's number, or what is
+    /// needed first.
     ///
     /// # Errors
-    /// The bytes name no table; or changes of its rows are not known when they happen.
+    /// The bytes do not name a table, or the engine does not track the changes of its rows.
     pub fn subscribe(
         &mut self,
         beginning: &[u8],
@@ -69,7 +69,7 @@ impl Engine {
         })
     }
 
-    /// Settles a range that somebody subscribed to, and fills what was forgotten of it.
+    /// Settles the range of a subscription, and fills parts of it that were dropped.
     ///
     /// # Errors
     /// As [`Engine::range`].
@@ -86,7 +86,7 @@ impl Engine {
             ..Limits::default()
         };
         let mut stop = |_: &[u8], _: &[u8]| ControlFlow::Break(());
-        // What is filled is pinned before anything goes to make room.
+        // The filled ranges must be pinned before eviction.
         let limit = self.memory.limit_bytes.take();
         let read = self.range(&range.lo, &range.hi, limits, now, &mut stop);
         if read == Ok(ReadOutcome::Done(())) {
@@ -143,7 +143,7 @@ impl Engine {
         join.is_some_and(|join| join.fill_is_there(pin.fill, pin.serial))
     }
 
-    /// Those whose ranges are to be refreshed before all that has happened to them is told.
+    /// Returns the subscriptions whose ranges must be refreshed before all their changes are recorded.
     pub fn subscriptions_behind(&self) -> Vec<u64> {
         let behind = self.subscriptions.all.iter();
         let behind = behind.filter(|(_, subscription)| self.is_behind(subscription));
@@ -162,7 +162,7 @@ impl Engine {
         };
         let pin_is_behind = |pin: &Pin| {
             let join = self.joins.get(pin.join);
-            // A join that was replaced is no maker any more.
+            // A replaced join is not among the makers any more.
             !self.is_there(*pin)
                 || !makers.contains(&pin.join)
                 || join.is_some_and(|join| join.fills.get(pin.fill).unsettled.is_some())

@@ -15,16 +15,16 @@ use crate::join::{Join, JoinId};
 use crate::language::grammar::JoinMode;
 
 impl Engine {
-    /// Has [`Engine::take_stale`] report a computed row when its value may have changed. `false` if the engine could not
-    /// notice a change: the join is not maintained (`pull`, `snapshot`, `auto`), or the row's range is not filled. Call it in the
-    /// same step as the read.
+    /// Makes [`Engine::take_stale`] report a computed row when its value may have changed. Returns `false` if the
+    /// engine could not notice a change: the mode is `pull`, `snapshot` or `auto`, or the row's range is not filled.
+    /// Call it in the same step as the read.
     pub fn track(&mut self, key: &[u8]) -> bool {
         let Some(table) = table_name(key).and_then(|name| self.tables.named(name)) else {
             return true;
         };
         let makers = self.tables[table].makers.clone();
         let range = KeyRange::point(key);
-        // What happened before, also while nothing was tracked, is not news about this key.
+        // Changes before this call must not make the key stale.
         self.gather_stale();
         if !makers.iter().all(|&maker| self.is_fresh(maker, &range)) {
             return false;
@@ -38,7 +38,7 @@ impl Engine {
         true
     }
 
-    /// Whether a range of a join's output is as it would be computed now, and stays so by maintenance.
+    /// Whether a range of a join's output is up to date, and maintenance keeps it so.
     fn is_fresh(&self, maker: JoinId, range: &KeyRange) -> bool {
         let Some(join) = self.joins.get(maker) else {
             return false;
@@ -50,13 +50,13 @@ impl Engine {
         };
         let is_settled = match join.covering(range) {
             Some(fill) => join.fills.get(fill).unsettled.is_none(),
-            // The join can have no row there.
+            // The join cannot have a row there.
             None => fillable(join, range).is_none(),
         };
         is_maintained(join) && is_settled && join.upstream.iter().all(is_idle)
     }
 
-    /// The tracked keys whose rows may have changed since they were read.
+    /// Returns the tracked keys whose rows may have changed since they were read.
     #[inline]
     pub fn take_stale(&mut self) -> Vec<Box<[u8]>> {
         if !self.writes.is_tracking {

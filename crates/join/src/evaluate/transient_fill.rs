@@ -1,16 +1,16 @@
-//! Transient fills: what a `pull` or `snapshot` join has too much of to compute at once is filled in steps, as a join's that is kept
-//! fresh, and goes when it was handed out.
+//! Transient fills: if computing a `pull` or `snapshot` join exceeds the budget, its range is filled in steps and
+//! maintained like that of a `push` join, and dropped after it was output.
 //!
 //! ```text
-//!  view ──► compute ──► all rows ───────────────────────────────► rows
-//!              └ too much ──► filled in steps, kept fresh ──────► rows ──► forgotten in steps (a snapshot stays as others do)
+//!  view ──► compute ──► all rows ────────────────────────────────► rows
+//!              └ too much ──► filled in steps, maintained ───────► rows ──► dropped in steps (a snapshot is kept as usual)
 //! ```
 //!
-//! 1. An answer is of the moment when it is given, as if it had been computed then.
-//! 2. A join whose sources do not pass their changes on, or which checks rows of its value's source one by one, is computed in one
-//!    go, however much it is.
-//! 3. What is forgotten has been handed out, and no long read holds it. Who reads it again before it is gone keeps what is left: what
-//!    is filled and what is forgotten never chase one another.
+//! 1. A reply reflects the moment at which it is sent, as if it had been computed then.
+//! 2. A join is computed in one step, whatever the work, if its sources do not report their changes, or if it checks
+//!    rows of its value's source individually.
+//! 3. A range is dropped only after it was output and while no long read holds it. If it is read again before it is
+//!    completely dropped, the rest is kept. Filling and dropping therefore never alternate endlessly.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::join::{Join, JoinId};
 use crate::language::grammar::JoinMode;
 
-/// Ranges that were handed out, and go.
+/// Ranges that were output and are to be dropped.
 #[derive(Default)]
 pub(crate) struct TransientFills(VecDeque<TransientFill>);
 
@@ -38,9 +38,10 @@ impl TransientFills {
 }
 
 impl Engine {
-    /// Subscribes a join to the changes of its sources, so that it can be filled in steps. `false` if a source does not pass its changes on.
+    /// Subscribes a join to the changes of its sources, so that it can be filled in steps. Returns `false` if a source
+    /// does not report its changes.
     pub(crate) fn subscribe_to_sources(&mut self, join: &mut Join) -> bool {
-        // What is kept fresh has the value's source last.
+        // Maintenance requires the value's source at the last level.
         if !self.budget.is_resumable() || join.order[join.last_level()] != join.definition.value {
             return false;
         }
@@ -61,7 +62,7 @@ impl Engine {
         true
     }
 
-    /// A range is read again: what is left of it goes when it was handed out once more.
+    /// Takes a range that is read again out of the queue of ranges to drop. It is queued again after the read.
     pub(crate) fn keep_transient(&mut self, join: &Join, range: &KeyRange) {
         if self.reads.transient.is_empty() {
             return;
@@ -71,7 +72,7 @@ impl Engine {
         fills.retain(|fill| fill.join != join.id || !wanted.contains(&fill.number));
     }
 
-    /// Ranges of pulled joins were handed out.
+    /// Queues ranges of `pull` joins that were output, to be dropped.
     pub(crate) fn release_transient(&mut self, makers: &[JoinId], range: &KeyRange) {
         for &maker in makers {
             let Some(join) = self.joins.get(maker) else {
@@ -90,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Forgets ranges that were handed out, about so many rows of them; says whether more can be forgotten now.
+    /// Drops queued ranges, about `rows_max` rows. Returns whether more can be dropped now.
     pub(crate) fn forget_transient(&mut self, rows_max: usize) -> bool {
         self.set_budget(Budget::of(Some(rows_max)));
         for _ in 0..self.reads.transient.0.len() {

@@ -1,6 +1,7 @@
-//! Leaves nodes behind an evaluation, and takes them back with what was computed from them.
+//! Creates the nodes of an evaluation, and removes them with the rows computed from them.
 //!
-//! 1. A node, its entry in an updater list, its parent's child and its pin on the source range come and go together.
+//! 1. A node, its entry in an updater list, its place in the parent's children and its pin on the source range are
+//!    created and removed together.
 
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::pattern::{Binding, Element, ids};
@@ -13,7 +14,7 @@ use crate::join::{Join, NO_NODE, TableId, pending_bytes};
 use crate::tables::scan::View;
 
 impl Engine {
-    /// Leaves a node and its updater for one level of a kept evaluation.
+    /// Creates a node and its updater entry for one level of a maintained evaluation.
     pub(crate) fn leave_node(
         &mut self,
         join: &mut Join,
@@ -89,7 +90,7 @@ impl Engine {
         node
     }
 
-    /// Takes a node and all below it out of the lists; with `take_back`, its rows out of the output.
+    /// Removes a node and its descendants from the lists; with `take_back`, also their rows from the output.
     pub(crate) fn drop_node(
         &mut self,
         join: &mut Join,
@@ -152,7 +153,7 @@ impl Engine {
         self.pin(join.tables[level], &range, -1);
     }
 
-    /// Counts nodes that were computed from filled or supplied ranges of a table.
+    /// Changes the pin count of the filled or supplied ranges that a node was computed from.
     fn pin(&mut self, table: TableId, range: &KeyRange, change: i32) {
         let state = &mut self.tables[table];
         if let Some(supplied) = &mut state.supplied {
@@ -210,7 +211,8 @@ fn slots_of(elements: &[Element]) -> u32 {
     })
 }
 
-/// Whether a new leaf's rows are copied at reads only: it has seen all that waits in its list.
+/// Whether a new leaf is in pull mode, where reads copy its rows. The leaf reflects all changes that are queued in its
+/// list.
 pub(crate) fn is_pulled(join: &Join, leaf: u32) -> bool {
     let number = join.leaves.get(leaf).list;
     let list = join.updaters[join.last_level()].lists.get(number);

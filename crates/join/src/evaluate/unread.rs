@@ -1,14 +1,14 @@
-//! What of a source range has yet to be read: a large fill is computed some rows at a time.
+//! Unread rows: a large fill reads its source ranges in steps.
 //!
 //! ```text
-//!  node on p|bob|  ──►  read: rows below p|bob|0400       kept fresh as ever
-//!                       unread: rows from there on        their changes are not applied
+//!  node on p|bob|  ──►  read: rows below p|bob|0400       maintained
+//!                       unread: rows from there on        their changes are ignored
 //! ```
 //!
-//! 1. The output reflects the rows of a node's range that were read, and none of the others.
-//! 2. Before more is read the fill's entries see all changes that wait (see `backlog`): a row that is read is as it is now, and
-//!    no change that made it so comes later.
-//! 3. A node and what it has yet to read go together.
+//! 1. The output reflects the rows of a node's range that were read, and no others.
+//! 2. Before more rows are read, all pending changes are applied to the fill's entries (see `backlog`). A row is
+//!    therefore read in its current state, and no earlier change of it is applied afterwards.
+//! 3. A node and its unread rest are removed together.
 
 use crate::base::pattern::Binding;
 use crate::engine::Engine;
@@ -19,7 +19,7 @@ use crate::propagate::auto::bind_leaf;
 use crate::tables::scan::View;
 
 impl Join {
-    /// Whether a row has yet to be read by the node of an entry.
+    /// Whether the row of `key` is in the unread rest of an entry's node.
     pub fn is_unread(&self, level: usize, entry: Entry, key: &[u8]) -> bool {
         self.targets[entry.fill as usize].unsettled
             && self.unsettled_of(entry.fill).is_some_and(|unsettled| {
@@ -32,7 +32,7 @@ impl Join {
         self.fills.get(fill).unsettled.as_deref()
     }
 
-    /// Notes that a node's range has been read below a key only.
+    /// Records that a node's range was read only below the key `from`.
     pub fn note_unread(&mut self, fill: u32, level: usize, node: u32, from: Box<[u8]>) {
         self.held_bytes += pending_bytes(&from);
         let unread = &mut self.unsettle(fill).unread;
@@ -40,7 +40,7 @@ impl Join {
         debug_assert!(before.is_none(), "it was taken before it was read");
     }
 
-    /// Forgets it, and says from where on a node's range has yet to be read.
+    /// Removes and returns the key at which a node's unread rest begins.
     pub fn take_unread(&mut self, fill: u32, level: usize, node: u32) -> Option<Box<[u8]>> {
         let unsettled = self.fills.get_mut(fill).unsettled.as_mut()?;
         let from = unsettled.unread.remove(&(level as u8, node))?;
@@ -48,7 +48,7 @@ impl Join {
         Some(from)
     }
 
-    /// Notes that a row of a checked source is to be evaluated, or taken back.
+    /// Records that a row of a checked source must be evaluated or taken back.
     pub fn note_pending(&mut self, fill: u32, node: u32, packed: &[u8], came: bool) {
         self.held_bytes += pending_bytes(packed);
         let slot = (node, packed.into());
@@ -57,7 +57,7 @@ impl Join {
 }
 
 impl Engine {
-    /// Reads on in the range of one node of a fill. `false` if all have been read.
+    /// Reads more rows in the range of one node of a fill. Returns `false` if nothing is unread.
     pub(crate) fn read_on(&mut self, join: &mut Join, run: &mut Run, fill: u32) -> bool {
         let first = join.fills.get(fill).unsettled.as_ref();
         let Some((&(level, node), _)) = first.and_then(|first| first.unread.first_key_value())
@@ -78,7 +78,7 @@ impl Engine {
         let source = join.source(level);
         let mut range = source.pattern.range(&binding, run.bounds.as_ref());
         range.lo = from;
-        // What was computed from pulled rows is never kept, so all rows are stored; and they are pinned.
+        // A maintained fill never reads rows computed for one read; all rows are stored, and pinned.
         self.read_rows(
             join,
             run,

@@ -1,5 +1,5 @@
-//! View: makes sure that a range can be read: what is not filled is filled, what is filled is settled, and what is not stored (rows of
-//! pulled joins) is computed for this read. `tables::scan` hands the rows out then.
+//! View: prepares a range for reading. Gaps are filled, filled ranges are settled, and rows that are not stored (of
+//! `pull` joins) are computed for this read. `tables::scan` then outputs the rows.
 
 use crate::base::gathered::Gathered;
 use crate::base::key_range::{Flow, KeyRange, successor};
@@ -14,13 +14,13 @@ use crate::language::grammar::JoinMode;
 use crate::propagate::auto::count_read;
 use crate::tables::scan::View;
 
-/// How many status ranges one group may fall into before it is filled whole.
+/// Number of status ranges in one group above which the group is filled as a whole.
 const RANGES_MAX: usize = 4;
-/// How many gaps are filled one by one though each reads the same source rows.
+/// Maximum number of gaps that are filled separately although each fill scans the same source rows.
 const GAPS_MAX: usize = 2;
 
 impl Engine {
-    /// Makes sure that a range of a table can be read. `None` if source ranges are missing, which are noted, or if the budget
+    /// Prepares a range of a table. Returns `None` if source ranges are missing, which are recorded, or if the budget
     /// is spent.
     pub(crate) fn view(&mut self, table: TableId, range: &KeyRange, now: u64) -> Option<View> {
         let mut view = View::default();
@@ -46,7 +46,7 @@ impl Engine {
         is_here.then_some(view)
     }
 
-    /// Makes sure that a range of one join can be read; what is not stored of it is put into the view.
+    /// Prepares a range of one join. Rows that are not stored are added to the view.
     fn view_join(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
         let mode = join.definition.mode;
         if mode == JoinMode::Pull {
@@ -64,7 +64,7 @@ impl Engine {
         true
     }
 
-    /// As [`Engine::view`], filling no more or more than is asked for.
+    /// Like [`Engine::view`], with the given extent of fills.
     pub(crate) fn view_extent(
         &mut self,
         table: TableId,
@@ -77,8 +77,8 @@ impl Engine {
         view
     }
 
-    /// Settles what a join is computed from, so that its changes reach the join: it must be in its place for that.
-    /// On `false` something is left to be done.
+    /// Settles the fills that a join was computed from, so that their changes reach it. The join must be in its slot of
+    /// `joins`. Returns `false` if work is left.
     fn settle_upstream(&mut self, maker: JoinId, now: u64) -> bool {
         let upstream = |engine: &Self, at: usize| {
             engine
@@ -94,7 +94,7 @@ impl Engine {
         is_settled
     }
 
-    /// Fills the gaps of a range and settles what is filled.
+    /// Fills the gaps of a range and settles its filled parts.
     fn ensure(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> bool {
         if let Some(number) = join.covering(range)
             && !is_expired(join, number, now)
@@ -104,7 +104,7 @@ impl Engine {
         let range = match fillable(join, range) {
             Some(_) if self.reads.extent == Extent::Exact => widened_to_groups(join, range),
             Some(range) => range,
-            // A part of a group of `top` is never filled by itself, even if no row can be there.
+            // A group of `top` is always filled as a whole, even if it cannot have rows.
             None if self.is_read(join.table) => widened_to_groups(join, range),
             None => return true,
         };
@@ -118,7 +118,7 @@ impl Engine {
         }
         let mut gaps = join.status.gaps(&range);
         if gaps.len() > GAPS_MAX && is_scanned_alike(join, &gaps[0], &range) {
-            // Each would read as much of the source as all of them together.
+            // Each gap would scan as much of the source as all of them together.
             for number in join.status.overlapping(&range.lo, &range.hi) {
                 if join.fills.get(number).pins == 0 {
                     self.discard(join, number);
@@ -140,7 +140,7 @@ impl Engine {
         let fill = join.fills.get_mut(number);
         count_read(&mut fill.reads, &mut fill.opened, self.time.ticks);
         if fill.unsettled.is_none() && join.lists_with_backlog.is_empty() {
-            // The first row of its group may have come.
+            // The group may have received its first row.
             if join.targets[number as usize].group.is_none() {
                 join.aim(number);
             }
@@ -149,7 +149,7 @@ impl Engine {
         self.settle(join, number, now)
     }
 
-    /// Has the rows of a pulled join be read.
+    /// Prepares rows of a `pull` join.
     fn pull(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
         if join.is_subscribed && is_under_way(join, range) {
             self.keep_transient(join, range);
@@ -172,7 +172,7 @@ impl Engine {
             Ok(rows) => view.computed.push((join.id, rows)),
             Err(Shortfall::RangeMissing) => return false,
             Err(Shortfall::TooMuch) => {
-                // So it is too much for what reads it.
+                // It also exceeds the budget of the computation that reads it.
                 self.budget.exhaust();
                 return false;
             }
@@ -180,7 +180,7 @@ impl Engine {
         true
     }
 
-    /// Computes a range without keeping it; in key order.
+    /// Computes a range without storing it. The rows are in key order.
     fn compute(
         &mut self,
         join: &mut Join,
@@ -215,7 +215,7 @@ impl Engine {
     }
 }
 
-/// Whether a range of a pulled join is filled, or is being filled: then nothing of it is computed once more.
+/// Whether a range of a `pull` join is filled or being filled, so that no part of it is computed separately.
 fn is_under_way(join: &Join, range: &KeyRange) -> bool {
     let is_begun = |number: &u32| join.fills.get(*number).unsettled.is_some();
     join.covering(range).is_some()
@@ -237,11 +237,12 @@ fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
     }
 }
 
-/// What to fill for a read of `range`. `None` if the join has no rows there.
+/// Returns the range to fill for a read of `range`, or `None` if the join cannot have rows there.
 ///
-/// A group is the output keys with the slots that the range fixes. Its tail is filled to the end, since the next read
-/// most likely asks for what came since (and so is a table's, where that scans no more than the range alone); and it is filled whole if its next slot has no width, which bounds cannot be
-/// carried over to sources, or if it has come apart into many ranges.
+/// A group consists of the output keys with the same values of the slots that the range fixes. The range is extended to
+/// the end of its group, because the next read most likely requests newer rows. It is extended to the end of the table
+/// if that scans no more source rows. The complete group is filled if its next slot has no width, because such bounds
+/// cannot be applied to the sources, or if the group is divided into many ranges.
 pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     let definition = &join.definition;
     let mut binding = Binding::default();
@@ -257,7 +258,7 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         ranges.len() >= RANGES_MAX
     };
     if constraint.point {
-        // One after the other, its group is asked for: the last time for the whole of it.
+        // The rows of a group are being read one by one; fill the complete group.
         let whole = join.output.rows.head(&range.lo).map(KeyRange::prefix);
         return Some(whole.filter(is_many).unwrap_or_else(|| range.clone()));
     }
@@ -274,10 +275,10 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         return None;
     }
     if range.lo < whole.lo || range.hi > whole.hi {
-        // Part of a page that several joins make. If this join's part is as good as its group, the next read, of more of the
-        // page or of less, finds it by the group.
+        // The range is part of a page of several joins. If this join's part equals its group, fill the group, so that a
+        // read of a larger or smaller part of the page also finds it by the group.
         let has_all = range.lo <= whole.lo && whole.hi <= range.hi;
-        // Before a page is known to be one, or where its groups are parts of it, it is what all its keys begin with.
+        // Until the page is recognized, or if its groups are parts of it, the head is the prefix of all its keys.
         let head = join.output.rows.head(&range.lo).unwrap_or(&range.lo);
         let group = Some(KeyRange::prefix(head)).filter(|group| {
             let mut wider = Binding::default();
@@ -296,8 +297,8 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     })
 }
 
-/// Whether a join of one source would scan no less of it for this range than for the range to the table's end: as where
-/// the output begins with the time and the source with the author.
+/// Whether filling to the end of the table would scan the same rows of a join's only source. This is so if the output
+/// begins with the time and the source with the author.
 fn is_scanned_whole(join: &Join, range: &KeyRange, whole: &KeyRange) -> bool {
     if range.hi > whole.hi {
         return false;
@@ -305,13 +306,14 @@ fn is_scanned_whole(join: &Join, range: &KeyRange, whole: &KeyRange) -> bool {
     is_scanned_alike(join, range, &KeyRange::new(&range.lo, &whole.hi))
 }
 
-/// Whether a join reads the same of its source to fill either range.
+/// Whether a join scans the same source rows to fill either range.
 fn is_scanned_alike(join: &Join, one: &KeyRange, other: &KeyRange) -> bool {
     let scanned = scanned(join, one).map(|range| Some(range) == scanned(join, other));
     scanned.unwrap_or(false)
 }
 
-/// What of its source a join reads to fill a range; `None` if it has several, or no rows there.
+/// Returns the range of its source that a join scans to fill a range; `None` if it has several sources, or no rows
+/// there.
 fn scanned(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     if join.last_level() > 0 {
         return None;
@@ -323,7 +325,7 @@ fn scanned(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     Some(source.range(&binding, found.bounds.as_ref()))
 }
 
-/// Moves the ends of a range out of the groups of `top`: its rows are counted from a group's start.
+/// Extends a range to complete groups of `top`, because ranks are counted from the start of a group.
 fn widened_to_groups(join: &Join, range: &KeyRange) -> KeyRange {
     let definition = &join.definition;
     let Some(rank) = definition.shape.rank else {
