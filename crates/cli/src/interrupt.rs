@@ -1,6 +1,7 @@
 //! Ctrl-c, SIGTERM and SIGHUP, which comes when the terminal goes: the first asks the command to clean up and end, a second ends it
-//! at once. Where SIGHUP is ignored at the start, as `nohup` has it, it stays so.
+//! immediately. A SIGHUP that is ignored at the start, as under `nohup`, stays ignored.
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Duration;
@@ -11,6 +12,14 @@ use crate::failure::Failure;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static WAITERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+static NOTICES: OnceLock<[&str; 2]> = OnceLock::new();
+
+/// As [`listen`], for a command whose cleaning up takes time: prints `first` on standard error when it begins, and `second` when a second signal ends the
+/// process before it is done.
+pub fn listen_with_notices(first: &'static str, second: &'static str) -> Result<(), Failure> {
+    NOTICES.get_or_init(|| [first, second]);
+    listen()
+}
 
 /// From now on signals are noted instead of ending the program. Calling it again does nothing.
 pub fn listen() -> Result<(), Failure> {
@@ -22,7 +31,13 @@ pub fn listen() -> Result<(), Failure> {
 fn start() -> Result<(), String> {
     let note_signals = |mut signals: Signals| async move {
         while signals.next().await {
-            if INTERRUPTED.swap(true, Ordering::SeqCst) {
+            let is_second = INTERRUPTED.swap(true, Ordering::SeqCst);
+            if let Some(notices) = NOTICES.get() {
+                // A closed standard error does not keep the process from ending.
+                let notice = notices[usize::from(is_second)];
+                let _ = writeln!(std::io::stderr(), "larder: {notice}");
+            }
+            if is_second {
                 std::process::exit(130);
             }
             // Taken and released, so that no waiter misses the change between look and wait.

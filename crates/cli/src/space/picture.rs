@@ -7,7 +7,9 @@ use larder_page::figures::{count, escape, micros, number, short};
 use larder_space::plan::{Parts, Prediction};
 
 use super::plan::Plan;
-use super::told::{clauses, compared, is_simpler, is_thesis, percent, proof, subspaces, way};
+use super::told::{
+    clauses, compared, is_simpler, is_thesis, percent, proof, subspaces, warnings, way,
+};
 use crate::output::bytes;
 
 pub fn page(plan: &Plan) -> String {
@@ -52,6 +54,9 @@ fn head(out: &mut String, plan: &Plan) -> fmt::Result {
             out,
             "<p class=warning>Costs are guesses, good to compare with one another: none were measured.</p>"
         )?;
+    }
+    for warning in warnings(plan) {
+        writeln!(out, "<p class=warning>Warning: {}.</p>", escape(&warning))?;
     }
     writeln!(
         out,

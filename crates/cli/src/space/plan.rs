@@ -78,6 +78,9 @@ pub struct Plan {
     /// Where the deployment is from; `None`: its costs are guesses.
     pub deployment: Option<String>,
     pub objects: u64,
+    /// The share of operations in classes that the recording of the workload left out.
+    #[serde(default)]
+    pub unrecorded: f64,
     pub servers: Deployment,
     /// The local indexes were chosen, too, and were not those that the space has.
     #[serde(default)]
@@ -99,7 +102,8 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
     let workload = named(workload);
     let deployment = match &args.deployment {
         Some(path) => files::deployment(path)?,
-        None => guessed(),
+        // Without `[costs]` all costs are guesses.
+        None => Deployment::from_toml("servers = 8").map_err(|it| Failure::new(it.to_string()))?,
     };
     let plan = computed(&args, &workload, deployment)?;
     if let Some(path) = &args.html {
@@ -144,14 +148,6 @@ fn named(mut workload: Workload) -> Workload {
     workload
 }
 
-/// Eight servers, and costs that nobody has measured.
-fn guessed() -> Deployment {
-    Deployment {
-        servers: 8,
-        ..Deployment::default()
-    }
-}
-
 /// The thesis's model takes frequencies for shares.
 fn in_shares(workload: &Workload) -> Workload {
     let mut workload = workload.clone();
@@ -192,6 +188,7 @@ fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Res
         workload: shown(&args.workload),
         deployment: args.deployment.as_deref().map(shown),
         objects: workload.objects,
+        unrecorded: workload.unrecorded / (workload.unrecorded + workload.frequency()),
         servers: deployment,
         chooses_indexes: !args.thesis && options.indexes.is_none(),
         report: report.map_err(Failure::new)?,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use larder_space::plan::{ClassKind, ClassPrediction, Prediction, Workload};
+use larder_space::plan::{ClassKind, ClassPrediction, Deployment, Prediction, Workload};
 
 use super::plan::Plan;
 use crate::output::{Column, Table, bytes, count, duration};
@@ -91,7 +91,41 @@ fn head(plan: &Plan, workload: &Workload) -> String {
         servers.regions,
         servers.clients,
     );
-    text
+    text + &warning_lines(warnings(plan))
+}
+
+/// Reasons to distrust a plan: classes that its recording left out, and the warnings of its costs.
+pub fn warnings(plan: &Plan) -> impl Iterator<Item = String> {
+    let unrecorded = (plan.unrecorded > 0.0).then(|| {
+        let share = percent(plan.unrecorded);
+        format!(
+            "{share} of the recorded operations are of rare classes, which the workload leaves out"
+        )
+    });
+    let of_costs = plan
+        .deployment
+        .iter()
+        .flat_map(|_| cost_warnings(&plan.servers));
+    unrecorded.into_iter().chain(of_costs)
+}
+
+/// Each warning on a line of its own, after a line break.
+pub fn warning_lines(warnings: impl Iterator<Item = String>) -> String {
+    warnings.map(|it| format!("\nwarning: {it}")).collect()
+}
+
+/// Reasons to distrust the costs of a deployment: those that are guesses, and the warnings of its calibration.
+pub fn cost_warnings(deployment: &Deployment) -> impl Iterator<Item = String> {
+    let guessed = &deployment.guessed;
+    let guessed = (!guessed.is_empty()).then(|| {
+        format!(
+            "these costs are guesses, not measured: {}",
+            guessed.join(", ")
+        )
+    });
+    guessed
+        .into_iter()
+        .chain(deployment.warnings.iter().cloned())
 }
 
 /// What is compared: the name of each, and its prediction.
@@ -263,9 +297,28 @@ pub fn subspaces(lists: &[String], is_thesis: bool) -> String {
     lists.iter().map(bare).collect::<Vec<_>>().join(" ")
 }
 
+/// How sure it is that nothing better is there. With guessed costs, or a part of a workload, nothing is called proven.
 pub fn proof(plan: &Plan) -> String {
     let proof = &plan.report.proof;
     let layouts = count(proof.layouts);
+    let is_guessed = !plan.servers.guessed.is_empty();
+    if !is_thesis(plan) && (is_guessed || plan.unrecorded > 0.0) {
+        // Less is rounding.
+        let by = match proof.gap > 1e-9 {
+            true => format!(" by more than {}", percent(proof.gap)),
+            false => String::new(),
+        };
+        let (input, better) = match is_guessed {
+            true => (
+                "guessed costs",
+                "measured costs may choose another (larder space calibrate)",
+            ),
+            false => ("a part of the workload", "the rest may choose another"),
+        };
+        return format!(
+            "by {input} no set of {layouts} possible subspaces is better{by}; {better}"
+        );
+    }
     if proof.is_exhaustive {
         return format!("all sets of {layouts} possible subspaces were tried: nothing is better");
     }

@@ -157,6 +157,24 @@ fn a_file_is_loaded_into_a_space_made_for_it_and_again_changes_nothing() {
 }
 
 #[test]
+fn a_json_list_in_a_csv_column_is_proposed_and_loaded_as_tags() {
+    let fixture = Fixture::new();
+    let rows = r#"id,tags,years
+1,"[""bar"", ""heated pool""]","[2001, 2002]"
+2,[],
+3,"[""gym""]",[1999]
+"#;
+    let file = fixture.file("hotels.csv", rows);
+    let load = ["load", &file, "--space", "h", "--prefix", "h:", "--create"];
+    let output = fixture.space(&load);
+    let created = "FT.CREATE h PREFIX 1 h: SCHEMA tags TAG years TAG\nloaded 3 objects";
+    assert!(output.starts_with(created), "{output}");
+    let find = |query: &str| fixture.text(&["FT.SEARCH", "h", query, "NOCONTENT"]);
+    assert_eq!(find("@tags:{heated pool}"), "1 h:1");
+    assert_eq!(find("@tags:{bar|gym} @years:{1999}"), "1 h:3");
+}
+
+#[test]
 fn what_does_not_fit_is_told_with_its_line_and_nothing_is_half_done() {
     let fixture = Fixture::new();
     let file = fixture.file("bad.csv", "id,price\n1,80\n2,cheap\n3,90\n,7\n");

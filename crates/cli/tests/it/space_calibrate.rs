@@ -1,48 +1,35 @@
 //! `larder space calibrate`: what a deployment's steps cost, and nothing left behind.
 
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
-use crate::support::{larder, run_failing, run_ok, spawn_server, text};
+use larder_client::RespClient;
+
+use crate::support::{Server, larder, run_failing, run_ok, spawn_server, text};
 
 #[test]
 fn an_interrupted_calibration_leaves_nothing_and_two_at_once_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(folder.path());
     let resp = server.resp();
-    let shown = |line: &str| {
-        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        shown_reply(&resp.command(&parts).unwrap())
-    };
+    let shown = |line: &str| ask(&resp, line);
     let empty = shown("FT._LIST");
     let file = folder.path().join("servers.toml");
-    let mut calibration = larder()
-        .args(["space", "calibrate", "--server", &server.http, "-o"])
-        .arg(&file)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It is in the middle of its measurements when it has read some objects.
-    while shown("FT._LIST").matches("calibrate").count() == 0 || shown("DBSIZE") != "20000" {
-        let ended = calibration.try_wait().unwrap();
-        assert!(ended.is_none(), "it has ended: {ended:?}");
-        std::thread::yield_now();
-    }
+    let calibration = measuring(&server, &file);
     let error = run_failing(4, ["space", "calibrate", "--server", &server.http]);
     assert!(
         error.contains("another calibration is under way"),
         "{error}"
     );
-    let pid = calibration.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    interrupt(&calibration);
     let done = calibration.wait_with_output().unwrap();
-    assert_eq!(done.status.code(), Some(130), "{}", text(&done.stderr));
+    let told = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(130), "{told}");
+    assert!(
+        told.contains("the measurements are lost") && told.contains("nothing was left behind"),
+        "{told}"
+    );
     assert_eq!(
         (shown("FT._LIST"), shown("DBSIZE")),
         (empty.clone(), "0".to_owned())
@@ -68,6 +55,32 @@ fn an_interrupted_calibration_leaves_nothing_and_two_at_once_are_refused() {
         "/nowhere/x.toml",
     ];
     assert!(run_failing(1, nowhere).contains("cannot write /nowhere/x.toml"));
+}
+
+#[test]
+fn a_second_interrupt_ends_a_calibration_immediately_and_names_what_removes_its_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    let file = folder.path().join("servers.toml");
+    let mut calibration = measuring(&server, &file);
+    // A stopped server answers nothing, so that the calibration cannot end by itself.
+    server.signal("-STOP");
+    let mut lines = BufReader::new(calibration.stderr.take().unwrap()).lines();
+    interrupt(&calibration);
+    let first = lines.find(|line| line.as_ref().unwrap().contains("interrupt again"));
+    assert!(first.is_some());
+    interrupt(&calibration);
+    assert_eq!(calibration.wait().unwrap().code(), Some(130));
+    let second: Vec<String> = lines.map(Result::unwrap).collect();
+    let expected = "are left on the servers; `larder space calibrate --clean` removes them";
+    assert!(
+        second.iter().any(|line| line.ends_with(expected)),
+        "{second:?}"
+    );
+    assert!(!file.exists());
+    server.signal("-CONT");
+    run_ok(["space", "calibrate", "--clean", "--server", &server.http]);
+    assert_eq!(ask(&server.resp(), "DBSIZE"), "0");
 }
 
 #[test]
@@ -101,6 +114,35 @@ fn a_calibration_is_a_deployment_to_plan_for() {
     ];
     let planned = run_ok(words);
     assert!(planned.contains("ops/s"), "{planned}");
+}
+
+/// A calibration that has written its objects and measures.
+fn measuring(server: &Server, file: &Path) -> Child {
+    let mut calibration = larder()
+        .args(["space", "calibrate", "--server", &server.http, "-o"])
+        .arg(file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let resp = server.resp();
+    while ask(&resp, "DBSIZE") != "20000" {
+        let ended = calibration.try_wait().unwrap();
+        assert!(ended.is_none(), "it has ended: {ended:?}");
+        std::thread::yield_now();
+    }
+    calibration
+}
+
+fn interrupt(calibration: &Child) {
+    let pid = calibration.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn ask(resp: &RespClient, line: &str) -> String {
+    let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    shown_reply(&resp.command(&parts).unwrap())
 }
 
 fn shown_reply(reply: &larder_client::Reply) -> String {

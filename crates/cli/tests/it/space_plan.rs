@@ -66,7 +66,8 @@ fn the_example_is_planned_as_a_table_as_json_and_as_a_page() {
     );
     let plan = json(&[&arguments[..], &["--current", "stars price", "--top", "3"]].concat());
     assert_eq!(plan["top"].as_array().unwrap().len(), 3);
-    assert_eq!(plan["proof"]["is_proven"], true);
+    // All costs but one are guesses.
+    assert_eq!(plan["proof"]["is_proven"], false);
     assert_eq!(plan["servers"]["costs"]["server_us"], 20.0);
     let of = |it: &serde_json::Value| it["capacity"].as_f64().unwrap();
     let best = of(&plan["best"]);
@@ -74,6 +75,78 @@ fn the_example_is_planned_as_a_table_as_json_and_as_a_page() {
     for it in plan["heuristics"].as_array().unwrap() {
         assert!(of(&it["prediction"]) <= best * 1.000_001, "{it}");
     }
+}
+
+#[test]
+fn a_plan_repeats_the_warnings_of_its_calibration_and_calls_no_guess_proven() {
+    let folder = tempfile::tempdir().unwrap();
+    let costs = "[costs]\nget_us = 5\nquery_us = 15\nserver_us = 10\nregion_us = 2\ncandidate_us = 0.3\nresult_us = 1\nwrite_us = 6\nstage_us = 6\nmove_us = 8\nindex_entry_us = 1\n";
+    let warnings = "warnings = [\"walk_us is too small to measure\"]\n";
+    let guessed = "guessed = [\"stage_us\", \"move_us\"]\n";
+    let plan = |head: &str| {
+        let deployment = file(
+            folder.path(),
+            "d.toml",
+            &format!("servers = 8\n{head}{costs}"),
+        );
+        let at = ["--workload", &example(), "--deployment", &deployment];
+        let table = run_ok([&["space", "plan"], &at[..]].concat());
+        (table, json(&at)["proof"]["is_proven"] == true)
+    };
+    let (measured, is_proven) = plan("");
+    assert!(measured.contains("\nproven: ") && is_proven, "{measured}");
+    assert!(!measured.contains("warning: "), "{measured}");
+    let (warned, is_proven) = plan(warnings);
+    assert!(
+        warned.contains("\nwarning: walk_us is too small to measure\n") && is_proven,
+        "{warned}"
+    );
+    let (guesses, is_proven) = plan(&format!("{warnings}{guessed}"));
+    let both = "\nwarning: these costs are guesses, not measured: stage_us, move_us\nwarning: walk_us is too small to measure\n";
+    assert!(guesses.contains(both) && !is_proven, "{guesses}");
+    assert!(
+        !guesses.contains("proven") && guesses.contains("by guessed costs no set of "),
+        "{guesses}"
+    );
+}
+
+#[test]
+fn a_plan_from_a_part_of_the_operations_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = std::fs::read_to_string(example()).unwrap();
+    let part = file(
+        folder.path(),
+        "part.toml",
+        &format!("unrecorded = 5\n{whole}"),
+    );
+    let plan = run_ok(["space", "plan", "--workload", &part]);
+    let warning = "of the recorded operations are of rare classes, which the workload leaves out";
+    assert!(plan.contains(warning) && !plan.contains("proven"), "{plan}");
+}
+
+#[test]
+fn a_storage_limit_that_no_plan_satisfies_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = file(
+        folder.path(),
+        "small.toml",
+        "servers = 8\nstorage_bytes_max = 1000\n",
+    );
+    let workload = example();
+    let words = [
+        "space",
+        "plan",
+        "--workload",
+        &workload,
+        "--deployment",
+        &small,
+    ];
+    let told = run_failing(1, words);
+    let start = "larder: deployment: storage_bytes_max: 1000 bytes are too few: 256000 objects";
+    assert!(
+        told.starts_with(start) && told.contains("raise it to at least "),
+        "{told}"
+    );
 }
 
 /// The workload A1 of the thesis, and what its program prints for it.

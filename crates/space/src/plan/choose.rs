@@ -51,7 +51,7 @@ pub struct Proof {
     pub layouts: u64,
     /// All sets were tried.
     pub is_exhaustive: bool,
-    /// It is proven that no set is better.
+    /// It is proven that no set is better, no cost is a guess, and the workload is complete.
     pub is_proven: bool,
     /// A lower bound of the cost of all sets, in the model's unit.
     pub bound: f64,

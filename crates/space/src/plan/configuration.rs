@@ -179,6 +179,7 @@ mod tests {
             objects: 1,
             object_bytes: 1,
             gets: 0.0,
+            unrecorded: 0.0,
             attributes: vec![attribute("a b"), attribute("c")],
             queries: Vec::new(),
             modifications: Vec::new(),

@@ -65,6 +65,16 @@ pub struct Costs {
 }
 
 impl Costs {
+    /// Returns the names of the costs that [`Costs::default`] guesses. The others are 0 or absent by default.
+    fn guesses() -> Vec<String> {
+        let costs = toml::Table::try_from(Costs::default());
+        let costs = costs.expect("costs are a table of numbers");
+        let guesses = costs
+            .into_iter()
+            .filter(|(_, cost)| cost.as_float() > Some(0.0));
+        guesses.map(|(name, _)| name).collect()
+    }
+
     /// Returns the cost of one more copy of an object, with this number of local indexes.
     pub fn copy_us(&self, indexes: usize) -> f64 {
         self.stage_us + indexes as f64 * self.index_entry_us
@@ -121,6 +131,12 @@ pub struct Deployment {
     pub index_entry_bytes: u64,
     /// The maximum size of all copies. `None`: no limit.
     pub storage_bytes_max: Option<u64>,
+    /// Names of the costs that are guesses, as in `move_us`. [`Deployment::from_toml`] adds those that the text leaves out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guessed: Vec<String>,
+    /// What limits the accuracy of the costs, as sentences for the reader of a plan. `larder space calibrate` writes them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     pub costs: Costs,
 }
 
@@ -136,6 +152,8 @@ impl Default for Deployment {
             message_us: 50.0,
             index_entry_bytes: 40,
             storage_bytes_max: None,
+            guessed: Vec::new(),
+            warnings: Vec::new(),
             costs: Costs::default(),
         }
     }
@@ -169,12 +187,20 @@ impl Deployment {
     /// # Errors
     /// The text is not TOML, or contains an unknown key or an invalid value. The error contains the location.
     pub fn from_toml(text: &str) -> Result<Deployment, DeploymentError> {
-        let parsed = toml::from_str(text).map_err(|error| DeploymentError {
+        let wrong = |error: toml::de::Error| DeploymentError {
             key: String::new(),
             what: error.to_string(),
-        });
-        let deployment: Deployment = parsed?;
+        };
+        let mut deployment: Deployment = toml::from_str(text).map_err(wrong)?;
         deployment.check()?;
+        let keys: toml::Table = toml::from_str(text).map_err(wrong)?;
+        let given = keys.get("costs").and_then(toml::Value::as_table);
+        for name in Costs::guesses() {
+            let is_given = given.is_some_and(|costs| costs.contains_key(&name));
+            if !is_given && !deployment.guessed.contains(&name) {
+                deployment.guessed.push(name);
+            }
+        }
         Ok(deployment)
     }
 
@@ -264,6 +290,27 @@ mod tests {
         let refused = Deployment::from_toml(none).unwrap_err();
         assert_eq!(refused.key, "costs.query_us");
         assert!(Deployment::from_toml("[costs]\nquery_us = 0.0\n").is_ok());
+    }
+
+    #[test]
+    fn costs_that_a_text_leaves_out_are_guesses() {
+        let some = "guessed = [\"move_us\"]\n[costs]\nmove_us = 8.0\nserver_us = 10.0\n";
+        let guessed = Deployment::from_toml(some).expect("a deployment").guessed;
+        assert!(guessed.contains(&"move_us".to_owned()) && guessed.contains(&"get_us".to_owned()));
+        let others = ["server_us", "subspace_us", "scan_us"];
+        assert!(
+            others
+                .iter()
+                .all(|it| !guessed.iter().any(|name| name == it)),
+            "{guessed:?}"
+        );
+        let all = Deployment::default().to_toml();
+        assert!(
+            Deployment::from_toml(&all)
+                .expect("a deployment")
+                .guessed
+                .is_empty()
+        );
     }
 
     #[test]

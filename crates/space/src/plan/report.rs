@@ -64,7 +64,8 @@ pub struct Report {
 /// Returns the best configuration under larder's model.
 ///
 /// # Errors
-/// A description of the invalid part of the workload or the deployment.
+/// A description of the invalid part of the workload or the deployment, or the minimum of `storage_bytes_max` if not
+/// even the objects without a subspace fit.
 pub fn plan(
     workload: &Workload,
     deployment: &Deployment,
@@ -73,6 +74,8 @@ pub fn plan(
 ) -> Result<Report, String> {
     let everything = AttributeSet::of(0..workload.attributes.len());
     let model = LarderModel::new(workload, deployment, everything)?;
+    let least = model.with_indexes(options.indexes.unwrap_or_default());
+    least.ensure_fits().map_err(|error| error.to_string())?;
     let known = current.map_or(&[][..], |it| &it.subspaces);
     let (model, choice) = with_best_indexes(model, known, options);
     let simple = heuristics(&choice.problem, &constrained(&model));
@@ -94,6 +97,12 @@ pub fn plan(
         current,
         shifts,
         tolerance: options.tolerance,
+        proof: Proof {
+            is_proven: choice.proof.is_proven
+                && deployment.guessed.is_empty()
+                && workload.unrecorded == 0.0,
+            ..choice.proof
+        },
         ..report(&model, &choice, &chosen, &simple, options, configuration)
     })
 }
@@ -256,8 +265,9 @@ fn choose_layouts(model: &LarderModel<'_>, known: &[Layout], options: &Options) 
 }
 
 /// Chooses the local indexes together with the subspaces, because indexes belong to the space, not to a subspace.
-/// Starting with all searched attributes, adds or removes one index at a time while that is better with the current
-/// subspaces. Then chooses the subspaces again. If the options specify the indexes, uses those.
+/// Starting with all searched attributes, or with none if these exceed `storage_bytes_max`, adds or removes one index
+/// at a time while that is better with the current subspaces. Then chooses the subspaces again. If the options specify
+/// the indexes, uses those.
 fn with_best_indexes<'a>(
     model: LarderModel<'a>,
     known: &[Layout],
@@ -273,7 +283,10 @@ fn with_best_indexes<'a>(
         ..*options
     };
     let searched = model.searched();
-    let mut model = model.with_indexes(searched);
+    let mut model = match model.with_indexes(searched) {
+        model if model.ensure_fits().is_ok() => model,
+        _ => model.with_indexes(AttributeSet::default()),
+    };
     let mut choice = choose_layouts(&model, known, &quick);
     // Each round improves the result, so the loop ends. The bound limits its time.
     for _ in 0..4 {
@@ -312,6 +325,7 @@ fn flipped<'a>(
             let indexes = AttributeSet(model.indexes().0 ^ 1 << attribute);
             model.with_indexes(indexes)
         });
+        let others = others.filter(|model| model.ensure_fits().is_ok());
         let best = others.min_by(|one, other| cost(one).total_cmp(&cost(other)));
         match best {
             Some(best) if cost(&best) < cost(&model) => model = best,

@@ -45,6 +45,9 @@ pub struct Workload {
     /// The frequency of reads by key.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gets: f64,
+    /// How often operations were of classes that a recording left out, because it keeps the most frequent ones only.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unrecorded: f64,
     #[serde(default, rename = "attribute")]
     pub attributes: Vec<AttributeProfile>,
     #[serde(default, rename = "query")]
@@ -228,6 +231,7 @@ impl Workload {
             );
         }
         check_frequency("gets", self.gets)?;
+        check_frequency("unrecorded", self.unrecorded)?;
         let mut names = BTreeSet::new();
         for (at, attribute) in self.attributes.iter().enumerate() {
             let key = format!("attribute[{at}]");

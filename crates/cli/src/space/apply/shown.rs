@@ -37,14 +37,14 @@ pub fn shown(
         .copy_us(state.definition.indexed().count());
     let processor = Duration::from_micros((copies as f64 * copy_us) as u64);
     text += &format!(
-        "\n\nto copy: {} objects, about {} of a processor, over all servers{}",
+        "\n\nto copy: {} objects, about {} of a processor, over all servers",
         count(copies),
         duration(processor),
-        match plan.deployment {
-            Some(_) => "",
-            None => "; costs are guesses",
-        }
     );
+    if plan.deployment.is_none() {
+        text += "; costs are guesses";
+    }
+    text += &told::warning_lines(told::warnings(plan));
     match (come.is_empty(), go.is_empty()) {
         (true, true) => text += "\nindexes stay as they are",
         (false, true) => text += &format!("\nindexes that come: {}", listed(come)),

@@ -36,6 +36,9 @@ pub fn watch(args: &ApplyArgs, space: &str) -> Result<(), Failure> {
     let nodes = Nodes::of(&args.server)?;
     State::ask(&nodes, space)?;
     interrupt::listen()?;
+    for warning in told::cost_warnings(&deployment) {
+        output::print_line(&format!("warning: {warning}"))?;
+    }
     let mut follower = Follower::new(Threshold {
         gain: f64::from(args.gain) / 100.0,
         windows: args.windows,

@@ -14,10 +14,10 @@
 //! | `write_us`, `index_entry_us`, `stage_us`, `move_us` | updates of one attribute and of five, with no copy in regions, with one and with three; and such that move a copy |
 //! | `commit_us`, `beside_us` | searches and updates at once: one update of ten, three, five and eight |
 //!
-//! [`kinds`] has them all, [`workbench`] measures them, and [`fit`] finds the costs. A cost that is less than what the measurements differ by among themselves is told as such.
+//! [`kinds`] has them all, [`workbench`] measures them, and [`fit`] finds the costs. A cost that is smaller than the spread of its measurements gets a warning.
 //!
-//! All of it is done with spaces and keys of its own, which [`Workbench`] removes whatever happens. Where a server stands alone there are no copies: what cannot be measured
-//! is guessed, and the file says so.
+//! The calibration uses spaces and keys of its own, which [`Workbench`] removes, also when it is interrupted. A server that stands alone has no copies: the file
+//! lists the costs that could not be measured as `guessed`. `larder space plan` repeats the guesses and the warnings.
 
 mod commands;
 mod fit;
@@ -28,13 +28,14 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use larder_space::plan::{Costs, Deployment};
+use larder_space::plan::Costs;
 
 use self::commands::Objects;
 use self::fit::Cost;
 use self::workbench::{Workbench, clean, left_objects};
 use super::nodes::Nodes;
 use super::record::may_write;
+use super::told::{cost_warnings, warning_lines};
 use crate::command_line::whole_number;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
@@ -85,59 +86,47 @@ pub fn run(args: CalibrateArgs) -> Result<(), Failure> {
         )));
     }
     let objects = Objects::of(args.objects);
-    interrupt::listen()?;
+    interrupt::listen_with_notices(
+        "interrupted: the measurements are lost, and what they were made with is being removed; interrupt again to end without that",
+        "interrupted again: objects and spaces of the calibration are left on the servers; `larder space calibrate --clean` removes them",
+    )?;
     let begun = Instant::now();
-    let measured = {
-        let mut bench = Workbench::new(&nodes, objects)?;
-        bench.write_objects()?;
-        bench.measure()?
-    };
-    let toml = told(&measured);
+    let mut bench = Workbench::new(&nodes, objects)?;
+    let measured = bench.write_objects().and_then(|()| bench.measure());
+    let removed = bench.remove();
+    drop(bench);
+    let measured = measured.map_err(|failure| match removed {
+        Err(_) if interrupt::is_interrupted() => Failure::interrupted("interrupted"),
+        _ => failure,
+    })?;
+    let toml = format!("{HEADER}{}", measured.to_toml());
     match &args.output {
         None => output::print_line(toml.trim_end()),
         Some(path) => {
             let written = std::fs::write(path, toml);
             written.map_err(Failure::io(format!("write {}", path.display())))?;
             let took = output::duration(begun.elapsed());
-            output::print_line(&format!("measured in {took}: {}", path.display()))
+            let warnings = warning_lines(cost_warnings(&measured));
+            output::print_line(&format!("measured in {took}: {}{warnings}", path.display()))
         }
     }
 }
 
-/// What came of it.
-struct Measured {
-    deployment: Deployment,
-    /// Of these it is not known, and the guess is kept.
-    guessed: Vec<&'static str>,
-    /// These cannot be told from nothing: what came out, and how sure that is.
-    uncertain: Vec<Cost>,
-    /// How busy the servers were by themselves, in processors.
-    busy: f64,
-}
+const HEADER: &str =
+    "# Measured by `larder space calibrate`: processor time of the servers, in microseconds.\n";
 
-fn told(measured: &Measured) -> String {
-    let mut text =
-        "# Measured by `larder space calibrate`: processor time of the servers, in microseconds.\n"
-            .to_owned();
-    if !measured.guessed.is_empty() {
-        text += &format!(
-            "# There are too few servers to measure what copies cost: {} are guesses.\n",
-            measured.guessed.join(", ")
-        );
-    }
-    for cost in &measured.uncertain {
-        text += &format!(
-            "# {} is so little that it cannot be told from nothing: {:.3}, give or take {:.3}.\n",
+/// Notes on the accuracy of measured costs, for the deployment's `warnings`. `busy`: processors that were busy before the calibration began.
+fn notes(uncertain: &[Cost], busy: f64) -> Vec<String> {
+    let uncertain = uncertain.iter().map(|cost| {
+        format!(
+            "{} is too small to measure: {:.3}, give or take {:.3}",
             cost.name, cost.us, cost.spread_us
-        );
-    }
-    if measured.busy > 0.1 {
-        text += &format!(
-            "# The servers had other work, {:.1} processors of it: measure again when they have none.\n",
-            measured.busy
-        );
-    }
-    text + &measured.deployment.to_toml()
+        )
+    });
+    let busy = (busy > 0.1).then(|| {
+        format!("the servers had other work, {busy:.1} processors of it: calibrate again when they are idle")
+    });
+    uncertain.chain(busy).collect()
 }
 
 /// Three digits behind the point: nanoseconds.

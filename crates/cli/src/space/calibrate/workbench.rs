@@ -12,7 +12,7 @@ use super::super::nodes::Nodes;
 use super::commands::{NOTHING, Objects, PREFIX, contacted_in, key, parts};
 use super::fit::{Sample, fit, median, place};
 use super::kinds::{Contact, Kind, Searched, moves, updates};
-use super::{Measured, rounded};
+use super::{notes, rounded};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
@@ -72,16 +72,12 @@ pub struct Workbench<'a> {
     idle: f64,
     /// What a read by key took, each time.
     reads_us: Vec<f64>,
+    is_removed: bool,
 }
 
 impl Drop for Workbench<'_> {
     fn drop(&mut self) {
-        self.progress.set("removing", STEPS - 1, STEPS);
-        if let Err(failure) = clean(self.nodes, self.objects) {
-            eprintln!(
-                "larder: what was measured with could not be removed ({failure}); `larder space calibrate --clean` does it"
-            );
-        }
+        let _ = self.remove();
     }
 }
 
@@ -134,6 +130,23 @@ impl<'a> Workbench<'a> {
             done: WRITTEN,
             idle: 0.0,
             reads_us: Vec::new(),
+            is_removed: false,
+        })
+    }
+
+    /// Removes the spaces and objects. Calling it again does nothing.
+    ///
+    /// # Errors
+    /// A server did not do it. This is already printed on standard error, with the command that removes the rest.
+    pub fn remove(&mut self) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.is_removed, true) {
+            return Ok(());
+        }
+        self.progress.set("removing", STEPS - 1, STEPS);
+        clean(self.nodes, self.objects).inspect_err(|failure| {
+            eprintln!(
+                "larder: what was measured with could not be removed ({failure}); `larder space calibrate --clean` does it"
+            );
         })
     }
 
@@ -153,7 +166,7 @@ impl<'a> Workbench<'a> {
         Ok(())
     }
 
-    pub fn measure(&mut self) -> Result<Measured, Failure> {
+    pub fn measure(&mut self) -> Result<Deployment, Failure> {
         self.declare(PLAIN, "")?;
         self.progress.set("measuring", self.done, STEPS);
         let (before, begun) = (self.cpu_us()?, Instant::now());
@@ -236,16 +249,13 @@ impl<'a> Workbench<'a> {
                 uncertain.push(cost);
             }
         }
-        Ok(Measured {
-            deployment: Deployment {
-                servers: u32::try_from(places).unwrap_or(u32::MAX).max(1),
-                message_us: self.message_us()?,
-                costs: rounded(costs),
-                ..Deployment::default()
-            },
-            guessed,
-            uncertain,
-            busy: self.idle,
+        Ok(Deployment {
+            servers: u32::try_from(places).unwrap_or(u32::MAX).max(1),
+            message_us: self.message_us()?,
+            guessed: guessed.into_iter().map(str::to_owned).collect(),
+            warnings: notes(&uncertain, self.idle),
+            costs: rounded(costs),
+            ..Deployment::default()
         })
     }
 

@@ -63,7 +63,7 @@ use self::search::{Asks, Constraint, Query};
 use self::values::Values;
 use self::writes::Write;
 use super::configuration::{AttributeSet, Configuration, Layout};
-use super::deployment::Deployment;
+use super::deployment::{Deployment, DeploymentError};
 use super::model::{CostModel, Prediction};
 use super::workload::Workload;
 
@@ -205,6 +205,27 @@ impl<'a> LarderModel<'a> {
 
     pub fn indexes(&self) -> AttributeSet {
         self.indexes
+    }
+
+    /// Checks that the objects fit `storage_bytes_max` without any subspace.
+    ///
+    /// # Errors
+    /// They do not: with the least number of bytes that is enough.
+    pub(super) fn ensure_fits(&self) -> Result<(), DeploymentError> {
+        let least = self.storage(0).ceil() as u64;
+        match self.deployment.storage_bytes_max {
+            Some(most) if most < least => Err(DeploymentError {
+                key: "storage_bytes_max".to_owned(),
+                what: format!(
+                    "{most} bytes are too few: {} objects of {} bytes, with {} copies of each and {} indexes, take {least} without any subspace; raise it to at least {least}",
+                    self.workload.objects,
+                    self.workload.object_bytes,
+                    self.deployment.replicas,
+                    self.indexes.count(),
+                ),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn storage(&self, subspaces: usize) -> f64 {

@@ -214,6 +214,7 @@ impl Recorder {
             objects,
             object_bytes,
             gets: self.gets,
+            unrecorded: self.queries.forgotten + self.modifications.forgotten,
             attributes: self.attributes.iter().map(Observed::profile).collect(),
             queries: queries
                 .map(|(shape, (count, sums))| self.class(shape, *count, sums, objects))

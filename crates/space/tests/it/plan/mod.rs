@@ -54,6 +54,7 @@ fn hotels(names: &[&str], queries: Vec<QueryClass>, modifications: Vec<Modificat
         objects: 256_000,
         object_bytes: 200,
         gets: 0.0,
+        unrecorded: 0.0,
         attributes: names.iter().map(|name| attribute(name)).collect(),
         queries,
         modifications,

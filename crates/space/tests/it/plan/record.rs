@@ -190,6 +190,8 @@ fn more_classes_than_are_kept_leave_the_frequent_ones() {
         .fold(0.0, f64::max);
     near(most, 5000.0, 200.0);
     assert!(recorder.forgotten() > 0.4 && recorder.forgotten() < 0.5);
+    let left_out = workload.unrecorded / (workload.unrecorded + workload.frequency());
+    assert_eq!(left_out, recorder.forgotten());
 }
 
 #[test]

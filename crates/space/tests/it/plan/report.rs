@@ -163,3 +163,42 @@ fn a_report_by_the_thesis_says_so() {
             .is_sorted_by(|one, other| one.throughput >= other.throughput)
     );
 }
+
+#[test]
+fn a_plan_from_guessed_costs_or_an_incomplete_recording_is_not_called_proven() {
+    let mut workload = random_workload(3, 3, 0.3, 8);
+    let guessed = Deployment {
+        guessed: vec!["move_us".to_owned()],
+        ..deployment()
+    };
+    let [with_guess, measured] =
+        [&guessed, &deployment()].map(|it| plan(&workload, it, None, &options()).expect("a plan"));
+    assert!(measured.proof.is_proven && !with_guess.proof.is_proven);
+    assert_eq!(with_guess.best, measured.best);
+    workload.unrecorded = 1.0;
+    let incomplete = plan(&workload, &deployment(), None, &options()).expect("a plan");
+    assert!(!incomplete.proof.is_proven);
+}
+
+#[test]
+fn a_storage_limit_that_no_plan_satisfies_is_refused_with_the_least_that_one_needs() {
+    let workload = random_workload(3, 3, 0.3, 8);
+    let limited = |bytes: u64| {
+        let deployment = Deployment {
+            storage_bytes_max: Some(bytes),
+            ..deployment()
+        };
+        plan(&workload, &deployment, None, &options())
+    };
+    let least = 2 * workload.objects * workload.object_bytes;
+    let refused = limited(least - 1).expect_err("nothing fits");
+    let expected = format!("take {least} without any subspace; raise it to at least {least}");
+    assert!(refused.ends_with(&expected), "{refused}");
+    // What is planned for more stays within the limit, with the indexes that were chosen.
+    for bytes in [least, least + 1_000_000, 2 * least, 3 * least] {
+        let report = limited(bytes).expect("a plan");
+        for it in report.top.iter().chain([&report.chosen]) {
+            assert!(it.storage_bytes <= bytes as f64, "{bytes}: {it:?}");
+        }
+    }
+}
