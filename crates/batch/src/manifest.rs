@@ -349,6 +349,16 @@ impl Manifest {
         below.chain([place.to_owned()]).collect()
     }
 
+    /// As [`Manifest::roots`], but with `place` for a layer whose files are there: a server's version holds the files of all its layers.
+    pub fn roots_found(&self, place: &str, mut has: impl FnMut(&Layer) -> bool) -> Vec<String> {
+        let roots = self.roots(place).into_iter().enumerate();
+        let found = roots.map(|(at, root)| match self.layers.get(at) {
+            Some(layer) if root != place && has(layer) => place.to_owned(),
+            _ => root,
+        });
+        found.collect()
+    }
+
     /// Returns whether `layer` is one of this version's lower layers and its files are in `folder`.
     pub(crate) fn has_layer_in(&self, folder: &std::path::Path, layer: &Layer) -> bool {
         let own = self.layers.iter().find(|own| own.digest == layer.digest);

@@ -88,37 +88,40 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
         }
     }
     let base_place = absolute(&on.place)?;
-    let open: Box<larder_batch::OpenPart> = match location.as_local().map(PathBuf::from) {
-        Some(folder) => Box::new(move |partition| Version::open_partition(&folder, partition)),
+    let target = absolute(target)?;
+    let base = match location.as_local().map(PathBuf::from) {
+        Some(folder) => {
+            let open = Box::new(move |partition| Version::open_partition(&folder, partition));
+            Base::of_parts(manifest, open, &base_place, &target).map_err(failed)?
+        }
         None => {
-            let (root, manifest) = (base_place.clone(), manifest.clone());
-            let options = options.clone();
-            Box::new(move |partition| fetch(&root, &manifest, partition, &options))
+            let roots = manifest.roots_found(&base_place, |layer| {
+                let first = location.join(&layer.segments[0].file);
+                first.is_ok_and(|it| it.reader().is_ok())
+            });
+            let (from, of, options) = (roots.clone(), manifest.clone(), options.clone());
+            let open = Box::new(move |partition| fetch(&from, &of, partition, &options));
+            let base = Base::of_parts(manifest, open, &base_place, &target).map_err(failed)?;
+            base.with_roots(roots)
         }
     };
-    let target = absolute(target)?;
-    let base = Base::of_parts(manifest, open, &base_place, &target).map_err(failed)?;
     Ok(Some(On {
         base: Arc::new(base),
         is_full: on.full,
     }))
 }
 
-/// Copies the segments of one partition, including those of the lower layers, to this machine. The returned version
-/// keeps the files open after their folder is removed.
+/// Copies the segments of one partition, including those of the lower layers, to this machine. `roots` are the places
+/// of the layers' files. The returned version keeps the files open after their folder is removed.
 fn fetch(
-    root: &str,
+    roots: &[String],
     manifest: &Manifest,
     partition: u32,
     options: &Options,
 ) -> Result<Version, Error> {
     let lost = |detail: String| Error::State { detail };
     let temp = temp_folder(options).map_err(|error| lost(error.to_string()))?;
-    for (root, entry) in manifest
-        .roots(root)
-        .iter()
-        .zip(manifest.entries_of(partition))
-    {
+    for (root, entry) in roots.iter().zip(manifest.entries_of(partition)) {
         if is_interrupted() {
             return Err(Error::Cancelled);
         }

@@ -33,8 +33,10 @@ pub struct Base {
     partitions: Opened,
     /// The target size of the base's blocks, once it is known.
     block_size: OnceLock<Option<u32>>,
-    /// The absolute path or URL of the base.
+    /// The absolute path or URL of the base, for errors.
     place: String,
+    /// The path or URL of each layer's files, the lowest layer first.
+    roots: Vec<String>,
     /// The absolute path or URL of the delta.
     target: String,
 }
@@ -111,9 +113,15 @@ impl Base {
                 manifest.layer_count()
             ));
         }
+        let folder = Path::new(place);
+        let is_url = place.contains("://");
+        let roots = manifest.roots_found(place, |layer| {
+            !is_url && manifest.has_layer_in(folder, layer)
+        });
         Ok(Base {
             manifest,
             partitions,
+            roots,
             block_size: OnceLock::new(),
             place: place.to_owned(),
             target: target.to_owned(),
@@ -171,24 +179,16 @@ impl Base {
         manifest.layers.iter().cloned().chain([own]).collect()
     }
 
-    /// Returns the location of each layer, for the delta's manifest.
-    pub(super) fn places(&self) -> Vec<String> {
-        let roots = self.manifest.roots(&self.place).into_iter().enumerate();
-        roots
-            .map(|(layer, root)| match self.holds_layer(layer) {
-                true => self.place.clone(),
-                false => root,
-            })
-            .map(|place| told_from(&self.target, place))
-            .collect()
+    /// The same base, with other paths or URLs of its layers' files, the lowest first: see [`Manifest::roots_found`].
+    #[must_use]
+    pub fn with_roots(self, roots: Vec<String>) -> Base {
+        Base { roots, ..self }
     }
 
-    /// Returns whether a layer's files are in the base's own folder, as on a server.
-    fn holds_layer(&self, layer: usize) -> bool {
-        let folder = Path::new(&self.place);
-        let layer = self.manifest.layers.get(layer);
-        !self.place.contains("://")
-            && layer.is_some_and(|it| self.manifest.has_layer_in(folder, it))
+    /// Returns the location of each layer, for the delta's manifest.
+    pub(super) fn places(&self) -> Vec<String> {
+        let places = self.roots.iter().cloned();
+        places.map(|place| told_from(&self.target, place)).collect()
     }
 }
 

@@ -59,7 +59,7 @@ impl OnArgs {
             )));
         }
         let place = parse_location(told)?;
-        let (folder, place, _temp) = match place.as_local() {
+        let (folder, place, fetched) = match place.as_local() {
             Some(folder) => {
                 if !folder.join(Manifest::FILE).is_file() {
                     return Err(Failure::usage(format!(
@@ -74,10 +74,9 @@ impl OnArgs {
                 (folder, place, None)
             }
             None => {
-                let fetched = fetch(told, temp)?;
                 let place = told.trim_end_matches('/').to_owned();
-                // The version keeps its files open, so they may go when it has been opened.
-                (fetched.path().to_owned(), place, Some(fetched))
+                let fetched = Fetched::from(&place, temp)?;
+                (fetched.folder.path().to_owned(), place, Some(fetched))
             }
         };
         let own = read_manifest(&folder)?.store;
@@ -88,7 +87,11 @@ impl OnArgs {
         }
         let target = parse_location(out)?.told_as(out);
         let target = target.map_err(|error| Failure::new(error.to_string()))?;
-        let base = Base::open(&folder, &place, &target)?;
+        let mut base = Base::open(&folder, &place, &target)?;
+        // The version keeps its files open, so the copy is removed here.
+        if let Some(fetched) = fetched {
+            base = base.with_roots(fetched.roots);
+        }
         Ok(Some(On {
             base: Arc::new(base),
             is_full: self.full,
@@ -96,26 +99,63 @@ impl OnArgs {
     }
 }
 
-/// Copies a version, with those below it, into a folder of its own.
-fn fetch(url: &str, temp: Option<&Path>) -> Result<TempDir, Failure> {
-    let folder = temp_folder(temp)?;
-    let copy = |root: &str, file: &str| -> Result<(), Failure> {
-        interrupt::check()?;
-        let place = parse_location(root)?.join(file)?;
-        let mut reader = place.reader()?;
-        let path = folder.path().join(file);
-        let copied = File::create(&path).and_then(|mut out| io::copy(&mut reader, &mut out));
-        copied
-            .map(drop)
-            .map_err(Failure::io(format!("copy {place} to {}", path.display())))
-    };
-    copy(url, Manifest::FILE)?;
-    let manifest = read_manifest(folder.path())?;
-    let roots = manifest.roots(url);
-    for partition in 0..manifest.partitions {
-        for (root, entry) in roots.iter().zip(manifest.entries_of(partition)) {
-            copy(root, &entry.file)?;
+/// A copy of a version that is at a URL, with the layers below it.
+struct Fetched {
+    folder: TempDir,
+    /// The URL or path that each layer's files were copied from, the lowest first.
+    roots: Vec<String>,
+}
+
+impl Fetched {
+    fn from(url: &str, temp: Option<&Path>) -> Result<Fetched, Failure> {
+        let folder = temp_folder(temp)?;
+        let path = folder.path();
+        if !copy(url, Manifest::FILE, path)? {
+            return Err(Failure::not_found(format!(
+                "--on {url} is not a version: it has no {}. A version that a server serves is at {HTTP_PLACE}",
+                Manifest::FILE
+            )));
+        }
+        let manifest = read_manifest(path)?;
+        let roots = manifest.roots_found(url, |layer| {
+            let first = parse_location(url).and_then(|it| Ok(it.join(&layer.segments[0].file)?));
+            first.is_ok_and(|it| it.reader().is_ok())
+        });
+        for partition in 0..manifest.partitions {
+            for (root, entry) in roots.iter().zip(manifest.entries_of(partition)) {
+                if !copy(root, &entry.file, path)? {
+                    return Err(Failure::not_found(format!(
+                        "nothing can be built on {url}: there is no {} at {root}. Name a place that holds the whole version: a node of a cluster serves only its own partitions",
+                        entry.file
+                    )));
+                }
+            }
+        }
+        // A server may have another live version by now.
+        let is_same = copy(url, Manifest::FILE, path)? && read_manifest(path)? == manifest;
+        match is_same {
+            true => Ok(Fetched { folder, roots }),
+            false => Err(Failure::new(format!(
+                "the version at {url} was replaced while it was copied; run the command again"
+            ))),
         }
     }
-    Ok(folder)
+}
+
+/// Where a server serves the files of a version.
+const HTTP_PLACE: &str = "http://HOST:PORT/v1/stores/STORE/versions/live/files";
+
+/// Copies a file into `folder`. Returns whether there is such a file.
+fn copy(root: &str, file: &str, folder: &Path) -> Result<bool, Failure> {
+    interrupt::check()?;
+    let place = parse_location(root)?.join(file)?;
+    let mut reader = match place.reader() {
+        Err(larder_remote::Error::NotFound { .. }) => return Ok(false),
+        reader => reader?,
+    };
+    let path = folder.join(file);
+    let copied = File::create(&path).and_then(|mut out| io::copy(&mut reader, &mut out));
+    copied
+        .map(|_| true)
+        .map_err(Failure::io(format!("copy {place} to {}", path.display())))
 }

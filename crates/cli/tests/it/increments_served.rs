@@ -8,10 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_batch::{Base, BuildOptions, Builder, Built, Manifest, On};
+use larder_client::Reply;
 use larder_protocol::http::{Gates, PullRequest, PullState, PullStatus, Settings, VersionStatus};
 
-use crate::fixture::{RECORDS, STORE, build, leftovers, pull, pull_ok, served, store, value};
-use crate::support::{Server, run_failing, run_ok, spawn_server, spawn_server_with};
+use crate::fixture::{
+    RECORDS, STORE, build, build_command, leftovers, pull, pull_ok, served, store, succeed, value,
+};
+use crate::support::{
+    Server, run_failing, run_ok, show, spawn_server, spawn_server_with, text, write_csv,
+};
 
 /// Builds a delta that gives every key its value in the data set of `letter`.
 fn build_on(letter: char, base: &Path, folder: &Path) -> PathBuf {
@@ -115,6 +120,59 @@ fn a_delta_costs_its_own_bytes_and_outlives_its_base() {
     let status = pull(&other, &files).unwrap();
     assert_eq!(status.state, PullState::Done, "{:?}", status.error);
     assert_eq!(served(&other), 'b');
+}
+
+#[test]
+fn a_delta_is_built_on_a_delta_that_a_server_has_live() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let rows = |name: &str, rows: &[(&str, &str)]| {
+        let owned = |it: &(&str, &str)| (it.0.to_owned(), it.1.to_owned());
+        write_csv(temp.path(), name, rows.iter().map(owned))
+    };
+    let server = spawn_server(&place("data"));
+    let (a, b, c) = (place("a"), place("b"), place("c"));
+    let input = rows("a.csv", &[("k1", "a1"), ("k2", "a2"), ("k3", "a3")]);
+    succeed(&mut build_command(&input, &a));
+    let input = rows("b.csv", &[("k2", "b2")]);
+    succeed(build_command(&input, &b).arg("--on").arg(&a));
+    pulled(&server, &a);
+    pulled(&server, &b);
+    fs::remove_dir_all(&a).unwrap();
+    fs::remove_dir_all(&b).unwrap();
+
+    let files = format!("{}/v1/stores/{STORE}/versions/live/files", server.http);
+    let input = rows("c.csv", &[("k3", "c3")]);
+    succeed(build_command(&input, &c).args(["--on", &files]));
+    assert_eq!(manifest(&c).built.unwrap().on, [&files[..], &files]);
+    let host = server.http.trim_start_matches("http://");
+    let other = spawn_server_with(&place("other"), |command| {
+        let local = temp.path().display();
+        command.env("LARDER_FETCH_ALLOW", format!("http://{host}/,{local}"));
+    });
+    for server in [&other, &server] {
+        pulled(server, &c);
+        let values = ["k1", "k2", "k3"].map(|key| {
+            let key = format!("{STORE}:{key}");
+            server.resp().command(&[b"GET", key.as_bytes()]).unwrap()
+        });
+        let expected = ["a1", "b2", "c3"].map(|value| Reply::Bulk(value.into()));
+        assert_eq!(values, expected);
+    }
+
+    let refused = |on: &str| {
+        let output = build_command(&input, place("d"))
+            .args(["--on", on])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", show(&output));
+        text(&output.stderr)
+    };
+    let told = refused(&server.http);
+    assert!(
+        told.contains("is not a version") && told.contains("/versions/live/files"),
+        "{told}"
+    );
 }
 
 #[test]
