@@ -118,6 +118,10 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        // A read of a pipe would wait forever.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Ok(Box::new(RealFile(file)))
     }

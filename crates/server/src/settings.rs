@@ -147,7 +147,7 @@ impl RunningSettings {
 }
 
 fn read(file: &Path) -> Result<Option<Saved>, Error> {
-    let bytes = match std::fs::read(file) {
+    let bytes = match files::read_regular(file) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("read", file)(error)),

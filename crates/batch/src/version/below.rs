@@ -6,10 +6,9 @@
 //! if its manifest is the one on which the delta was built, or that of a version on top of it whose folder contains
 //! its files.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Partitions;
+use super::{Partitions, files};
 use crate::error::Error;
 use crate::manifest::{Layer, Manifest};
 
@@ -52,7 +51,7 @@ fn elsewhere(path: &Path, manifest: &Manifest, layer: &Layer, at: usize) -> Resu
     for place in joined_in_folder(&own, told) {
         let folder = PathBuf::from(place);
         let manifest_path = folder.join(Manifest::FILE);
-        let bytes = match fs::read(&manifest_path) {
+        let bytes = match files::read_regular(&manifest_path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 reasons.push(format!("is not at {}", folder.display()));
                 continue;
@@ -102,6 +101,8 @@ pub fn joined(place: &str, told: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

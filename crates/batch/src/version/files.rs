@@ -1,4 +1,4 @@
-//! Files that are durable when a call returns.
+//! Files that are durable when a call returns, and regular files, whose reads never wait for a writer.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -41,6 +41,31 @@ impl FileId {
 impl fmt::Display for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.device, self.inode)
+    }
+}
+
+/// Opens a regular file. Opening anything else may wait forever, as for a pipe without a writer.
+///
+/// # Errors
+/// The path leads to something else, or it cannot be opened.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    ensure_regular(path)?;
+    File::open(path)
+}
+
+/// Reads a regular file. See [`open_regular`].
+///
+/// # Errors
+/// As for [`open_regular`], or it cannot be read.
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    ensure_regular(path)?;
+    fs::read(path)
+}
+
+fn ensure_regular(path: &Path) -> io::Result<()> {
+    match fs::metadata(path)?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not a regular file")),
     }
 }
 

@@ -34,7 +34,6 @@ mod tools;
 mod walk;
 
 use std::borrow::Cow;
-use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -133,8 +132,11 @@ impl Version {
         let manifest_path = path.join(Manifest::FILE);
         let shown = manifest_path.display().to_string();
         let place = format!("manifest {shown}");
-        let bytes =
-            fs::read(&manifest_path).map_err(Error::of_part(&place, "read", &manifest_path))?;
+        let bytes = files::read_regular(&manifest_path).map_err(Error::of_part(
+            &place,
+            "read",
+            &manifest_path,
+        ))?;
         let manifest = Manifest::decode(&shown, &bytes)?;
         let mut here = Partitions::read(path, &manifest)?;
         if let Some(partition) = partition {

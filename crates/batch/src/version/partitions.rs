@@ -85,7 +85,7 @@ impl Partitions {
     /// [`Error::Corrupted`] for an invalid list, [`Error::Io`].
     pub fn read(folder: &Path, manifest: &Manifest) -> Result<Partitions, Error> {
         let path = folder.join(Self::FILE);
-        let bytes = match fs::read(&path) {
+        let bytes = match files::read_regular(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Partitions::all(manifest.partitions));

@@ -15,6 +15,7 @@ use memmap2::{Advice, Mmap, MmapOptions};
 
 use super::Value;
 use super::bus_fault::{MapState, Watched, watch};
+use super::files::open_regular;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
 use crate::segment::block::{Block, BlockValue, LargeRef, Varied, find_plain};
@@ -69,7 +70,7 @@ impl OpenedSegment {
     ) -> Result<OpenedSegment, Error> {
         let path = folder.join(&entry.file);
         let place = format!("segment {}", path.display());
-        let file = File::open(&path).map_err(Error::of_part(&place, "open", &path))?;
+        let file = open_regular(&path).map_err(Error::of_part(&place, "open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         if size != entry.size_bytes {
             let detail = format!(

@@ -146,6 +146,8 @@ fn lock(folder: &Path) -> Result<File, Error> {
     let opened = OpenOptions::new()
         .create(true)
         .truncate(false)
+        // To read and write: opening a pipe to write alone waits for a reader.
+        .read(true)
         .write(true)
         .open(&path);
     let file = opened.map_err(|error| refused(&error))?;
@@ -159,7 +161,13 @@ fn lock(folder: &Path) -> Result<File, Error> {
 }
 
 fn read(path: &Path) -> Result<Stored, Error> {
-    let text = match fs::read(path) {
+    let is_regular = |it: fs::Metadata| match it.is_file() {
+        true => Ok(()),
+        // A read of a pipe would wait forever.
+        false => Err(io::Error::other("it is not a regular file")),
+    };
+    let read = fs::metadata(path).and_then(is_regular);
+    let text = match read.and_then(|()| fs::read(path)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(Stored {

@@ -11,12 +11,12 @@
 //!    damaged, others may be. In both cases, candidates are read before they are linked, and fetched if their digest differs.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use larder_batch::SegmentEntry;
+use larder_batch::version::files;
 
 use super::Pull;
 use super::download::Wanted;
@@ -65,7 +65,7 @@ pub fn link<'a>(
 fn is_intact(path: &Path, entry: &SegmentEntry, pull: &Pull) -> bool {
     let mut digest = entry.begin_digest();
     let mut buffer = vec![0; 1 << 20];
-    let Ok(mut file) = File::open(path) else {
+    let Ok(mut file) = files::open_regular(path) else {
         return false;
     };
     while pull.stopped().is_none() {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use larder_batch::version::files;
 use larder_batch::{Manifest, Partitions, SegmentEntry, Version, fault_point};
 use larder_protocol::http::{Gates, PullState};
 use larder_types::{StoreName, VersionId};
@@ -162,7 +163,7 @@ impl Steps<'_> {
 
     fn is_signed(&self, store: &Store, id: VersionId) -> bool {
         let path = store.dir.version_path(id).join(Manifest::FILE);
-        let manifest = std::fs::read(&path).ok();
+        let manifest = files::read_regular(&path).ok();
         let manifest = manifest.and_then(|it| Manifest::decode("of a published version", &it).ok());
         manifest.is_none_or(|it| self.shared.stores.check_signature(&it).is_ok())
     }
@@ -311,7 +312,7 @@ pub(super) fn verify_fetched(
 
 /// Removes files that the manifest does not list from an interrupted pull, because the source may have changed.
 pub(super) fn drop_other_files(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
-    let before = std::fs::read(folder.join(Manifest::FILE))
+    let before = files::read_regular(&folder.join(Manifest::FILE))
         .ok()
         .and_then(|bytes| Manifest::decode("of the interrupted pull", &bytes).ok());
     let wanted = |name: &str| {

@@ -30,7 +30,7 @@ struct Record {
 /// Returns the recorded damage of a version, if any. A record that cannot be read also counts as damage.
 pub fn read(version_dir: &Path) -> Option<String> {
     let path = version_dir.join(FILE);
-    match fs::read(&path) {
+    match files::read_regular(&path) {
         Ok(bytes) => Some(match serde_json::from_slice::<Record>(&bytes) {
             Ok(record) => record.reason,
             Err(error) => format!("{} cannot be read: {error}", path.display()),

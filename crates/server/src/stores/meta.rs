@@ -15,6 +15,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use larder_batch::version::files;
 use larder_types::VersionId;
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +37,7 @@ pub struct PullRecord {
 
 impl PullRecord {
     pub fn read(version_dir: &Path) -> Option<PullRecord> {
-        serde_json::from_slice(&fs::read(version_dir.join(PULL_FILE)).ok()?).ok()
+        serde_json::from_slice(&files::read_regular(&version_dir.join(PULL_FILE)).ok()?).ok()
     }
 
     pub fn write(&self, version_dir: &Path) -> Result<(), Error> {
@@ -52,7 +53,7 @@ pub struct History {
 
 impl History {
     pub fn read(store_dir: &Path) -> History {
-        fs::read(store_dir.join(HISTORY_FILE))
+        files::read_regular(&store_dir.join(HISTORY_FILE))
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default()

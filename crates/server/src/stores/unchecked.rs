@@ -52,7 +52,7 @@ pub fn clear(version_dir: &Path) -> Result<(), Error> {
 /// The gates that a version has not passed yet; `None` if it has passed.
 pub fn read(version_dir: &Path) -> Result<Option<Gates>, Error> {
     let path = version_dir.join(FILE);
-    let bytes = match fs::read(&path) {
+    let bytes = match files::read_regular(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("read", &path)(error)),

@@ -9,7 +9,7 @@ use larder_batch::segment::format::{FOOTER_SIZE, HEADER_SIZE};
 use larder_types::key_hash;
 
 use crate::resp::Client;
-use crate::support::{TestServer, build};
+use crate::support::{TestServer, build, put_pipe};
 
 const STORE: &str = "pymk";
 
@@ -104,6 +104,32 @@ fn a_store_whose_files_cannot_be_read_is_reported_as_a_damaged_one() {
         fs::create_dir(&manifest).expect("a folder in its place");
     });
     check_unreadable(&mut server, "-IOERR ", "repair that, and restart larder");
+}
+
+/// A pipe has no writer, so a start that reads it waits forever.
+#[test]
+fn pipes_in_place_of_the_files_of_a_store_do_not_block_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = TestServer::start();
+    build(folder.path(), "whole", 10, "value");
+    for (store, source) in [("whole", folder.path()), (STORE, &golden())] {
+        let pull = server.pull_from(store, &source.display().to_string());
+        assert_eq!(pull["state"], "done", "{pull}");
+    }
+    server.restart(|data| {
+        let version = data.join("stores/pymk/v0000000001");
+        put_pipe(&data.join("stores/pymk/history.json"));
+        for name in ["pull.json", "damaged.json", "p00000.segment"] {
+            put_pipe(&version.join(name));
+        }
+    });
+    check_unreadable(&mut server, "-IOERR ", "it is not a regular file");
+    server.restart(|data| put_pipe(&data.join("stores/pymk/v0000000001/manifest.json")));
+    let refused = Client::connect(&server).ask("GET pymk:any");
+    assert!(
+        refused.contains("manifest.json: it is not a regular file"),
+        "{refused}"
+    );
 }
 
 /// One store's live version is not open, for a reason that contains `why`; the other store is whole.

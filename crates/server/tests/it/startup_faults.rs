@@ -10,7 +10,7 @@ use larder_server::Server;
 
 use crate::full_disk::SmallDisk;
 use crate::resp::Client;
-use crate::support::TestServer;
+use crate::support::{TestServer, put_pipe};
 
 const THREADS: [u32; 3] = [1, 2, 4];
 
@@ -106,6 +106,36 @@ fn a_folder_in_place_of_a_log_refuses_the_start() {
         let why = refused(&data, threads, |_| {});
         let log = log.display().to_string();
         assert!(why.contains(&log), "{threads} threads: {why}");
+    }
+}
+
+/// A pipe has no writer, so a start that reads it waits forever.
+#[test]
+fn a_pipe_in_place_of_a_file_of_the_server_refuses_the_start() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/journal-1");
+    let names = ["log-0000000002", "snapshot-0000000002"];
+    for pipe in names
+        .map(|name| format!("tables/{name}"))
+        .iter()
+        .map(String::as_str)
+        .chain(["settings.json"])
+    {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("tables")).expect("a folder");
+        for name in names {
+            let to = folder.path().join("tables").join(name);
+            fs::copy(golden.join(name), to).expect("copied");
+        }
+        let pipe = folder.path().join(pipe);
+        put_pipe(&pipe);
+        for threads in THREADS {
+            let why = refused(folder.path(), threads, |_| {});
+            let named = why.contains(&pipe.display().to_string());
+            assert!(
+                named && why.contains("it is not a regular file"),
+                "{threads} threads: {why}"
+            );
+        }
     }
 }
 

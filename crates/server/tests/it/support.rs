@@ -28,6 +28,13 @@ pub struct TestServer {
     agent: ureq::Agent,
 }
 
+/// Puts a pipe in place of a file, if there is one.
+pub fn put_pipe(path: &Path) {
+    let _ = std::fs::remove_file(path);
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo runs").success());
+}
+
 impl TestServer {
     pub fn start() -> TestServer {
         TestServer::with(|_| {})

@@ -72,7 +72,7 @@ pub fn identity(data: &Path) -> Result<Option<Identity>, Error> {
 }
 
 fn read(path: &Path) -> Result<Option<Stored>, Error> {
-    match std::fs::read(path) {
+    match files::read_regular(path) {
         Ok(bytes) => decode(path, &bytes).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("read", path)(error)),

@@ -43,7 +43,7 @@ struct Next {
 /// [`Error::Io`] if the file cannot be read, [`Error::Corrupted`] if it is not a map.
 pub fn read(data: &Path) -> Result<Option<Map>, Error> {
     let path = data.join(FILE);
-    let text = match std::fs::read(&path) {
+    let text = match files::read_regular(&path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("read", &path)(error)),

@@ -125,7 +125,7 @@ impl Steps<'_> {
 
     fn manifest(&self) -> Result<Manifest, Error> {
         let path = self.store.dir.pull_path(self.order.version);
-        let fetched = std::fs::read(path.join(Manifest::FILE)).ok();
+        let fetched = files::read_regular(&path.join(Manifest::FILE)).ok();
         let fetched =
             fetched.and_then(|bytes| Manifest::decode("of the interrupted pull", &bytes).ok());
         if let Some(manifest) = fetched.filter(|it| it.digest == self.order.digest) {
