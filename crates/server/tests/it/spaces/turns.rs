@@ -211,3 +211,32 @@ fn a_cursor_hands_out_its_rows_in_parts_of_any_size() {
     }
     assert_eq!((rows, cursor(&reply).as_deref()), (OBJECTS, Some("0")));
 }
+
+#[test]
+fn searches_end_when_their_clients_disconnect() {
+    const CLIENTS: u64 = 8;
+    let server = server(1);
+    let other = &mut Client::connect(&server);
+    fill(other, 10_000);
+    // Together the searches take far longer than the second after which the server looks for a disconnected client.
+    let sum = vec!["@n*@s"; 60].join("+");
+    let mut words = vec!["FT.AGGREGATE", "s", "*"];
+    for _ in 0..60 {
+        words.extend(["APPLY", &sum, "AS", "a"]);
+    }
+    words.extend(["TIMEOUT", "0"]);
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = Client::connect(&server);
+            client.send(&request(&words));
+            client
+        })
+        .collect();
+    assert_eq!(ask(other, &["PING"]), "+PONG");
+    drop(clients);
+    let begun = std::time::Instant::now();
+    while figure(other, "search_abandoned") < CLIENTS {
+        let is_hanging = begun.elapsed().as_secs() > 120;
+        assert!(!is_hanging, "the searches were not given up");
+    }
+}

@@ -107,7 +107,7 @@ impl SeveralCores {
         (command.id() == Id::Range).then(|| Asked::parse(command.request))
     }
 
-    /// Executes the command to its end.
+    /// Executes the command. Dropping the returned future gives up a long read; any other command is executed to its end.
     pub async fn answer(
         &mut self,
         state: &State,
@@ -145,6 +145,7 @@ impl SeveralCores {
             queued.any(|queued| queued.command.spec.writes)
         };
         let writes = transaction.as_deref().map_or(spec.writes, queued_writes);
+        let is_long_read = spaces::is_long_read(command.command());
         let task = tokio::task::spawn_local(async move {
             let reply = match (all.wait_while_leaving().await, transaction) {
                 (Err(refusal), _) => Err(refusal),
@@ -169,8 +170,18 @@ impl SeveralCores {
                 closing: all.closing,
             })
         });
+        let _given_up = is_long_read.then(|| AbortOnDrop(task.abort_handle()));
         let gone = |_| (Code::Io, "the command was given up".to_owned());
         task.await.map_err(gone)?
+    }
+}
+
+/// Aborts a task when it is dropped. Dropping the task's own handle lets it run on.
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
