@@ -188,13 +188,42 @@ fn a_server_that_loads_answers_loading_and_ends_at_sigterm() {
 }
 
 #[test]
+fn a_connection_beyond_the_limit_is_refused_with_its_reason_while_rows_load() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut child = serve_command(temp.path())
+        .args(["--set", "server.max_connections=2"])
+        .env("LARDER_FAULT_POINT", "hang@core.opening")
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let [resp, _] = addresses(&mut log);
+    let loading = b"-LOADING Redis is loading the dataset in memory\r\n";
+    let ask = |stream: &mut TcpStream| {
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut reply = vec![0; loading.len()];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(text(&reply), text(loading));
+    };
+    let mut open = [(); 2].map(|()| TcpStream::connect(&resp).unwrap());
+    open.iter_mut().for_each(ask);
+    let mut refused = String::new();
+    let mut third = TcpStream::connect(&resp).unwrap();
+    third.read_to_string(&mut refused).unwrap();
+    assert_eq!(refused, "-ERR max number of clients reached\r\n");
+    ask(&mut open[0]);
+    terminate(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_server_that_opens_its_stores_answers_http_info_and_auth() {
     let temp = tempfile::tempdir().unwrap();
     let data = temp.path().join("data");
     std::fs::create_dir_all(data.join("stores/pymk")).unwrap();
+    std::fs::write(data.join("stores/a-file"), "").unwrap();
     let mut child = serve_command(&data)
         .args(["--set", "server.password=secret"])
-        .env("LARDER_FAULT_POINT", "hang@stores.opening")
+        .env("LARDER_FAULT_POINT", "hang@stores.opening:2")
         .spawn()
         .unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();

@@ -36,8 +36,8 @@ use crate::{Error, Shared};
 const BACKLOG: i32 = 4096;
 /// Messages of other cores between two turns of a core's loop.
 const MESSAGES_A_TURN: usize = 16;
-/// What a full connection table is told, in Redis's words.
-const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+/// The reply to a connection beyond the limit, in Redis's words.
+pub(super) const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// Bound sockets, one per thread, that do not accept yet.
 pub struct RespListeners {

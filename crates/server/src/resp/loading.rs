@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use super::describe::info_while_loading;
 use super::dispatch::no_password;
 use super::greeting::{self, Greeting};
+use super::listen::TOO_MANY;
 use crate::Shared;
 use crate::clients::{Client, Clients};
 use crate::descriptors::Purpose;
@@ -126,19 +127,18 @@ impl Connections {
     }
 
     async fn accept(self: Rc<Self>, listener: tokio::net::TcpListener) {
-        let max = self.shared.descriptors.resp_connections() as usize;
         let mut stopped = self.stopped.clone();
         let mut open = tokio::task::JoinSet::new();
         loop {
             tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
                 Some(_) = open.join_next() => {}
-                accepted = listener.accept(), if open.len() < max => match accepted {
+                accepted = listener.accept() => match accepted {
                     Ok((stream, addr)) if self.shared.descriptors.allow(Purpose::Resp, &stream) => {
                         open.spawn_local(self.clone().connection(stream, addr));
                     }
                     // The descriptors that are left are for files.
-                    Ok(_) => {}
+                    Ok((stream, _)) => refuse(&stream),
                     // Out of descriptors or memory: others may give some back.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
@@ -170,7 +170,7 @@ impl Connections {
         }
         let mut stream = stream;
         let Some(entry) = self.enter(fd, addr, local_addr) else {
-            return;
+            return refuse(&stream);
         };
         let mut talk = self.talk(&entry.0);
         if let Ok(true) = talk.answer(&mut stream, stopped).await {
@@ -200,6 +200,11 @@ impl Connections {
             greeting: Greeting::new(&self.shared),
         }
     }
+}
+
+/// Sends a connection beyond the limit its reply. The socket's buffer is empty, so this does not wait; an error means that the client has gone.
+fn refuse(stream: &tokio::net::TcpStream) {
+    let _ = stream.try_write(TOO_MANY);
 }
 
 /// A connection's entry among the clients, removed before its socket closes unless it is handed on.
