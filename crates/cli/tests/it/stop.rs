@@ -232,18 +232,19 @@ fn a_server_that_opens_its_stores_answers_http_info_and_auth() {
     let (status, _) = get(&http, "/readyz");
     assert_eq!(status, 503);
 
-    let mut stream = TcpStream::connect(resp).unwrap();
-    stream
-        .write_all(b"PING\r\nAUTH secret\r\nPING\r\nINFO persistence\r\nQUIT\r\n")
-        .unwrap();
-    let mut replies = String::new();
-    stream.read_to_string(&mut replies).unwrap();
     let begin = "-NOAUTH Authentication required.\r\n+OK\r\n-LOADING Redis is loading the dataset in memory\r\n";
-    assert!(replies.starts_with(begin), "{replies}");
-    assert!(
-        replies.contains("loading:1\r\n") && replies.contains("stores are being opened: 0 of 1"),
-        "{replies}"
-    );
+    let is_first_counted = |_| {
+        let mut stream = TcpStream::connect(&resp).unwrap();
+        let requests = b"PING\r\nAUTH secret\r\nPING\r\nINFO persistence\r\nQUIT\r\n";
+        stream.write_all(requests).unwrap();
+        let mut replies = String::new();
+        stream.read_to_string(&mut replies).unwrap();
+        assert!(replies.starts_with(begin), "{replies}");
+        assert!(replies.contains("loading:1\r\n"), "{replies}");
+        // The file among the stores is counted, too.
+        replies.contains("stores are being opened: 1 of 2")
+    };
+    assert!((0..10_000).any(is_first_counted));
     terminate(&child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

@@ -93,3 +93,18 @@ fn full(folder: &Path, need: u64, free: u64) -> Error {
         ByteSize(free)
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_reported_with_the_bytes_that_are_kept_free() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let refused = check(folder.path(), 1 << 60).expect_err("no disk has an exbibyte free");
+        let kept = format!("beside {} that are kept free", ByteSize(SPARE_BYTES));
+        assert_eq!(kept, "beside 4MiB that are kept free");
+        let message = refused.to_string();
+        assert!(message.contains(&kept), "{message}");
+    }
+}

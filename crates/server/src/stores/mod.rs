@@ -123,15 +123,7 @@ impl Stores {
             return Ok(store.clone());
         }
         // Recovers it as at a start, because a folder that a start could not read may exist.
-        let store = recover::recover_store(
-            &self.data,
-            name,
-            &self.catalog,
-            self.graveyard.clone(),
-            self.program.clone(),
-            self.is_followed,
-        )?;
-        let store = Arc::new(store);
+        let store = Arc::new(self.recover_store(name)?);
         by_name.insert(name.clone(), store.clone());
         Ok(store)
     }

@@ -108,34 +108,121 @@ impl Stores {
         progress.begin_stores(names.len() as u64);
         for name in names {
             fault_point("stores.opening");
-            if !self.data.join("stores").join(name.as_str()).is_dir() {
-                tracing::warn!(%name, "a file in the stores' folder was left alone");
-                continue;
-            }
-            let recovered = contain(&format!("opening store {name}"), || {
-                recover_store(
-                    &self.data,
-                    &name,
-                    &self.catalog,
-                    self.graveyard.clone(),
-                    self.program.clone(),
-                    self.is_followed,
-                )
-            });
-            match recovered {
-                Ok(store) => {
-                    self.lock().insert(name, Arc::new(store));
-                }
-                // The other stores can be served.
-                Err(error) => {
-                    let reason = format!("store {name} cannot be read: {error}");
-                    report_fault(&self.catalog, &name, None, Cause::Damaged, reason);
-                }
-            }
+            self.recover_or_report(name);
             progress.count_store();
         }
         progress.end_stores();
         Ok(())
+    }
+
+    /// Opens a store, or reports why it is not served. The other stores are served all the same.
+    fn recover_or_report(&self, name: StoreName) {
+        if !self.data.join("stores").join(name.as_str()).is_dir() {
+            tracing::warn!(%name, "a file in the stores' folder was left alone");
+            return;
+        }
+        match contain(&format!("opening store {name}"), || {
+            self.recover_store(&name)
+        }) {
+            Ok(store) => {
+                self.lock().insert(name, Arc::new(store));
+            }
+            Err(error) => {
+                let reason = format!("store {name} cannot be read: {error}");
+                report_fault(&self.catalog, &name, None, Cause::Damaged, reason);
+            }
+        }
+    }
+
+    /// Opens a store's folder, which is created if it is absent, and enters the store in the catalog.
+    ///
+    /// # Errors
+    /// The folder cannot be read or created. A version that cannot be opened is no error: the store is not served then.
+    pub(super) fn recover_store(&self, name: &StoreName) -> Result<Store, Error> {
+        let dir = StoreDir::open_or_create(&self.data, name)?;
+        dir.sweep()?;
+        let mut versions = dir.versions()?;
+        // The live version comes first, so that it gets its descriptors if there are not enough for all.
+        let said_live = dir.live().ok().flatten();
+        versions.sort_by_key(|id| Some(*id) != said_live);
+        let kept: BTreeMap<VersionId, Kept> = (versions.into_iter())
+            .map(|id| {
+                let may_open = match Some(id) == said_live {
+                    true => Ok(()),
+                    false => ensure_half(),
+                };
+                (id, open_kept(&dir.version_path(id), name, id, may_open))
+            })
+            .collect();
+        for (id, path) in dir.pulls()? {
+            if kept.contains_key(&id) || !path.join(meta::PULL_FILE).exists() {
+                dir.remove_pull(id)?;
+                tracing::info!(store = %name, version = id.0, "a stale pull was removed");
+            } else {
+                tracing::info!(store = %name, version = id.0, "a pull was interrupted; the next pull of its source goes on from it");
+            }
+        }
+        let (live, unreadable) = match dir.live() {
+            Ok(live) => (live, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let damage = match (live, unreadable) {
+            _ if self.is_followed => None,
+            (_, Some(why)) => Some((format!("what is live is unknown: {why}"), Cause::Damaged)),
+            (None, None) => None,
+            (Some(id), None) => match kept.get(&id).map(|kept| &kept.opened) {
+                Some(Ok(version)) => {
+                    tracing::info!(store = %name, version = id.0, "open");
+                    self.catalog.swap(LiveStore {
+                        name: name.clone(),
+                        version_id: id,
+                        version: version.clone(),
+                    });
+                    None
+                }
+                Some(Err(error)) => Some((
+                    format!("its live version {id} cannot be opened: {error}"),
+                    match error {
+                        Error::Io(_) => Cause::Unreadable,
+                        _ => Cause::Damaged,
+                    },
+                )),
+                None => Some((
+                    format!("the folder of its live version {id} is missing"),
+                    Cause::Damaged,
+                )),
+            },
+        };
+        match damage {
+            Some((why, cause)) => {
+                let remedy = match cause {
+                    Cause::Unreadable => "repair that, and restart larder".to_owned(),
+                    _ => format!("roll back with `larder store rollback {name}`, or push again"),
+                };
+                let reason = format!("store {name} cannot be read: {why}; {remedy}");
+                report_fault(&self.catalog, name, live, cause, reason);
+            }
+            None if self.is_followed => self.catalog.set_unavailable(followed::not_heard(name)),
+            None if live.is_none() => self.catalog.set_unavailable(nothing_live(name)),
+            None => {}
+        }
+        let mut history = meta::History::read(dir.path());
+        if let Some(live) = live {
+            history.went_live(live);
+        }
+        Ok(Store {
+            name: name.clone(),
+            dir,
+            state: Mutex::new(State {
+                kept,
+                live,
+                history,
+                swap_count: 0,
+                removed: false,
+            }),
+            graveyard: self.graveyard.clone(),
+            program: self.program.clone(),
+        })
     }
 }
 
@@ -153,101 +240,6 @@ pub fn previous_version(dir: &StoreDir) -> Result<Option<VersionId>, Error> {
         is_judged && damaged::read(&path).is_none() && Version::open(&path).is_ok()
     };
     Ok(meta::History::read(dir.path()).previous(live, &dir.versions()?, fit))
-}
-
-/// Opens a store's folder, creates it if necessary, and updates the catalog.
-pub(super) fn recover_store(
-    data: &Path,
-    name: &StoreName,
-    catalog: &Catalog,
-    graveyard: Graveyard,
-    program: Option<Arc<Program>>,
-    is_followed: bool,
-) -> Result<Store, Error> {
-    let dir = StoreDir::open_or_create(data, name)?;
-    dir.sweep()?;
-    let mut versions = dir.versions()?;
-    // The live version comes first, so that it gets its descriptors if there are not enough for all.
-    let said_live = dir.live().ok().flatten();
-    versions.sort_by_key(|id| Some(*id) != said_live);
-    let kept: BTreeMap<VersionId, Kept> = (versions.into_iter())
-        .map(|id| {
-            let may_open = match Some(id) == said_live {
-                true => Ok(()),
-                false => ensure_half(),
-            };
-            (id, open_kept(&dir.version_path(id), name, id, may_open))
-        })
-        .collect();
-    for (id, path) in dir.pulls()? {
-        if kept.contains_key(&id) || !path.join(meta::PULL_FILE).exists() {
-            dir.remove_pull(id)?;
-            tracing::info!(store = %name, version = id.0, "a stale pull was removed");
-        } else {
-            tracing::info!(store = %name, version = id.0, "a pull was interrupted; the next pull of its source goes on from it");
-        }
-    }
-    let (live, unreadable) = match dir.live() {
-        Ok(live) => (live, None),
-        Err(error) => (None, Some(error.to_string())),
-    };
-    let damage = match (live, unreadable) {
-        _ if is_followed => None,
-        (_, Some(why)) => Some((format!("what is live is unknown: {why}"), Cause::Damaged)),
-        (None, None) => None,
-        (Some(id), None) => match kept.get(&id).map(|kept| &kept.opened) {
-            Some(Ok(version)) => {
-                tracing::info!(store = %name, version = id.0, "open");
-                catalog.swap(LiveStore {
-                    name: name.clone(),
-                    version_id: id,
-                    version: version.clone(),
-                });
-                None
-            }
-            Some(Err(error)) => Some((
-                format!("its live version {id} cannot be opened: {error}"),
-                match error {
-                    Error::Io(_) => Cause::Unreadable,
-                    _ => Cause::Damaged,
-                },
-            )),
-            None => Some((
-                format!("the folder of its live version {id} is missing"),
-                Cause::Damaged,
-            )),
-        },
-    };
-    match damage {
-        Some((why, cause)) => {
-            let remedy = match cause {
-                Cause::Unreadable => "repair that, and restart larder".to_owned(),
-                _ => format!("roll back with `larder store rollback {name}`, or push again"),
-            };
-            let reason = format!("store {name} cannot be read: {why}; {remedy}");
-            report_fault(catalog, name, live, cause, reason);
-        }
-        None if is_followed => catalog.set_unavailable(followed::not_heard(name)),
-        None if live.is_none() => catalog.set_unavailable(nothing_live(name)),
-        None => {}
-    }
-    let mut history = meta::History::read(dir.path());
-    if let Some(live) = live {
-        history.went_live(live);
-    }
-    Ok(Store {
-        name: name.clone(),
-        dir,
-        state: Mutex::new(State {
-            kept,
-            live,
-            history,
-            swap_count: 0,
-            removed: false,
-        }),
-        graveyard,
-        program,
-    })
 }
 
 fn report_fault(
