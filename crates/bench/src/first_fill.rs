@@ -16,19 +16,19 @@ use crate::{Result, process};
 
 #[derive(Args)]
 pub struct FirstFillArgs {
-    /// Source rows
+    /// Number of source rows
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
-    /// Fills of each kind
+    /// Number of fills of each kind
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Only what has this in its name
+    /// Run only the cases whose name contains this text
     #[arg(long)]
     only: Option<String>,
-    /// Also write the report and the raw numbers into this folder
+    /// Also write the report and the raw measurements to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

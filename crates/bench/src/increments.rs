@@ -15,15 +15,15 @@ use crate::twip::cpu_seconds;
 
 #[derive(Args)]
 pub struct IncrementsArgs {
-    /// Records
+    /// Number of records
     #[arg(long, default_value_t = 2_000_000)]
     keys: u64,
-    /// Of 100 records, so many change in a day
+    /// Percentage of records that change in a day
     #[arg(long, default_value_t = 5)]
     percent: u64,
     #[arg(long, default_value_t = 7)]
     layers: u64,
-    /// Lookups of each kind in a round
+    /// Lookups of each kind per round
     #[arg(long, default_value_t = 1_000_000)]
     reads: u64,
     #[arg(long, default_value_t = 7)]

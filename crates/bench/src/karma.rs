@@ -16,7 +16,7 @@ use crate::twip::cpu_seconds;
 
 #[derive(Args)]
 pub struct KarmaArgs {
-    /// Votes
+    /// Number of votes
     #[arg(long, default_value_t = 2_000_000)]
     votes: usize,
     #[arg(long, default_value_t = 10_000)]

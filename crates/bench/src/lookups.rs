@@ -13,10 +13,10 @@ use crate::twip::cpu_seconds;
 
 #[derive(Args)]
 pub struct LookupsArgs {
-    /// Records
+    /// Number of records
     #[arg(long, default_value_t = 2_000_000)]
     keys: u64,
-    /// Lookups of each kind in a round
+    /// Lookups of each kind per round
     #[arg(long, default_value_t = 1_000_000)]
     reads: u64,
     #[arg(long, default_value_t = 7)]

@@ -48,51 +48,51 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// GETs per second and per CPU second of one core, beside redis-server
+    /// GETs per second and per CPU second on one core, compared with redis-server
     Server(server::ServerArgs),
-    /// CPU time an operation of a cluster of 1, 2, 4 and 8 nodes, of a request that is passed on, and of a Redis Cluster
+    /// CPU time per operation in clusters of 1, 2, 4 and 8 nodes, for local and forwarded requests, compared with Redis Cluster
     Cluster(cluster::cost::ClusterArgs),
-    /// Timelines over 1, 2, 4 and 8 nodes: CPU time an operation, and the busiest node's share
+    /// Timelines over 1, 2, 4 and 8 nodes: CPU time per operation, and the busiest node's share
     ClusterTwip(cluster::twip::ClusterTwipArgs),
-    /// CPU time of a write with 1, 2 and 3 copies, acknowledged by the owner and by all of them
+    /// CPU time of a write with 1, 2 and 3 copies, acknowledged by the owner or by all copies
     ClusterReplicas(cluster::replicas::ClusterReplicasArgs),
-    /// Nodes killed and cut off: time without answers, acknowledged writes lost; beside a Redis Cluster
+    /// Failover of killed and partitioned nodes: unavailability and lost acknowledged writes, compared with Redis Cluster
     ClusterFailover(cluster::failover::ClusterFailoverArgs),
-    /// A fourth node joins three under load: latency meanwhile, and bytes that move
+    /// A fourth node joins three under load: latency during the move, and bytes moved
     ClusterGrowth(cluster::growth::ClusterGrowthArgs),
-    /// Latency of GETs, quiet and while versions are pulled and swapped; failed reads; rollback time
+    /// Latency of GETs with and without concurrent pulls and swaps; failed reads; rollback time
     SwapLatency(swap_latency::SwapLatencyArgs),
-    /// Lookups in a version, in process: out of the map, and by position
+    /// Lookups in a version, in process: from the mapped file, and by positional reads
     Lookups(lookups::LookupsArgs),
-    /// A daily change beside a whole build, and lookups in several layers beside one
+    /// A daily delta compared with a complete build, and lookups in several layers compared with one
     Increments(increments::IncrementsArgs),
-    /// The ordered table alone, in process, beside BTreeMaps: puts, range reads, bytes a row
+    /// The ordered table alone, in process, compared with BTreeMaps: puts, range reads, bytes per row
     Table(table::TableArgs),
-    /// Timelines in process, by the join engine alone: CPU seconds, rows, bytes
+    /// Timelines in process, in the join engine alone: CPU seconds, rows, bytes
     Twip(twip::TwipArgs),
-    /// Counts of votes in process, by the join engine alone: in bulk, and one by one
+    /// Vote counts in process, in the join engine alone: in bulk, and one vote at a time
     Karma(karma::KarmaArgs),
-    /// What others wait for while one client has a million rows computed, read, dropped or expired
+    /// Latency for other clients while one client's command computes, reads, drops or expires a million rows
     FirstFill(first_fill::FirstFillArgs),
-    /// Records of benchmark runs judged per second, on many items and on one
+    /// Trace records validated per second, on many items and on a single one
     Validate(validate::ValidateArgs),
-    /// All in-process figures of the join engine beside their bars, each in a process of its own
+    /// All in-process results of the join engine compared with their targets, each in its own process
     TwipBars(twip_bars::TwipBarsArgs),
-    /// Timelines over the network, beside Redis, memcached and PostgreSQL with clients that fan out
+    /// Timelines over the network, compared with Redis, memcached and PostgreSQL with client-side fan-out
     TwipNet(net::twip::TwipNetArgs),
-    /// A news site's page over the network, as one read and as separate reads from Redis
+    /// A news site's page over the network, as one read from larder and as separate reads from Redis
     Newp(net::newp::NewpArgs),
-    /// Hotels searched by their attributes, beside PostgreSQL
+    /// Searches of hotels by attributes, compared with PostgreSQL
     Spaces(spaces::beside::SpacesArgs),
-    /// What searches of a space take: from one row to half of all, one to four predicates, orders, cursors
+    /// CPU time of searches of a space: one match to half of all objects, one to four predicates, sort orders, cursors
     SpaceShapes(spaces::shapes::SpaceShapesArgs),
-    /// What the model of subspaces predicts, beside what larder takes, over sampled configurations
+    /// Predictions of the subspace model compared with measurements, over sampled configurations
     SpaceModel(spaces::model::SpaceModelArgs),
-    /// What searches take of 1, 2, 4 and 8 servers together, on a subspace and without; and regions after a drift
+    /// CPU time of searches over 1, 2, 4 and 8 servers, with and without a subspace; and region sizes after a drift
     SpaceServers(spaces::servers::SpaceServersArgs),
-    /// What clients notice while a space gets other subspaces
+    /// Latency and errors for clients while the subspaces of a space change
     SpaceOnline(spaces::online::SpaceOnlineArgs),
-    /// A space of four times the data that the server has memory for
+    /// A space with four times as much data as the server has memory
     SpaceOutgrown(spaces::outgrown::SpaceOutgrownArgs),
 }
 

@@ -17,28 +17,28 @@ use crate::{Result, store};
 
 #[derive(Args)]
 pub struct ServerArgs {
-    /// Records of 100 bytes
+    /// Number of records, of 100 bytes each
     #[arg(long, default_value_t = 100_000)]
     keys: u64,
-    /// Connections at each depth
+    /// Number of connections at each depth
     #[arg(long, default_value_t = 50)]
     connections: usize,
-    /// Requests under way on each connection
+    /// Outstanding requests on each connection (pipeline depth)
     #[arg(long, value_delimiter = ',', default_value = "1,16,64")]
     depths: Vec<usize>,
-    /// Seconds of each measurement
+    /// Duration of each measurement, in seconds
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Rounds; the servers take turns
+    /// Rounds; the servers alternate within each round
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// The server to compare with, any that speaks SET and GET
+    /// The server to compare with: any program that implements SET and GET
     #[arg(long, default_value = "redis-server")]
     redis: String,
-    /// Also write the report and the raw numbers into this folder
+    /// Also write the report and the raw measurements to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -31,28 +31,28 @@ use crate::{Result, process, store};
 
 #[derive(Args)]
 pub struct SwapLatencyArgs {
-    /// Records of 100 bytes in each version
+    /// Number of records in each version, of 100 bytes each
     #[arg(long, default_value_t = 2_000_000)]
     keys: u64,
-    /// Seconds of each part
+    /// Duration of each phase, in seconds
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Seconds from one pull's begin to the next one's, at least
+    /// Minimum time between the starts of two pulls, in seconds
     #[arg(long, default_value_t = 3.0)]
     swap_every: f64,
-    /// Reads a second
+    /// Reads per second
     #[arg(long, default_value_t = 5_000)]
     rate: u64,
-    /// Connections that the reads take in turn
+    /// Number of connections, used round-robin
     #[arg(long, default_value_t = 8)]
     connections: usize,
-    /// Rounds of quiet and busy
+    /// Rounds, each with a quiet and a busy phase
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder
+    /// Also write the report and the raw measurements to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -19,19 +19,19 @@ use crate::table_rivals::{HashOfTrees, Map, OneGroup};
 
 #[derive(Args)]
 pub struct TableArgs {
-    /// Rows
+    /// Number of rows
     #[arg(long, default_value_t = 10_000_000)]
     rows: u64,
-    /// Groups (users) that the rows fall into
+    /// Number of groups (users) among which the rows are divided
     #[arg(long, default_value_t = 100_000)]
     groups: u64,
-    /// Reads of each kind
+    /// Number of reads of each kind
     #[arg(long, default_value_t = 1_000_000)]
     reads: u64,
-    /// The table alone, without its rivals
+    /// Measure only larder's table, without the structures it is compared with
     #[arg(long)]
     alone: bool,
-    /// Write table.md and table.jsonl into this folder
+    /// Write table.md and table.jsonl to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -17,28 +17,28 @@ use crate::twip_graph::{self, Graph, Weighted};
 
 #[derive(Args)]
 pub struct TwipArgs {
-    /// How timelines come about
+    /// How timelines are computed
     #[arg(long, value_enum, default_value = "join")]
     mode: TwipMode,
-    /// Operations
+    /// Number of operations
     #[arg(long, default_value_t = 500_000)]
     operations: usize,
-    /// Users of the generated graph
+    /// Number of users in the generated graph
     #[arg(long, default_value_t = 10_000)]
     users: usize,
-    /// A file of lines `follower followed`, instead of the generated graph
+    /// A file with lines `follower followed`, used instead of the generated graph
     #[arg(long)]
     edges: Option<PathBuf>,
-    /// Keys of text: users of 8 digits, times of 10; else both are 4 raw bytes
+    /// Use text keys: users of 8 digits, times of 10; otherwise both are 4 raw bytes
     #[arg(long)]
     text_keys: bool,
-    /// Active users, in percent
+    /// Percentage of active users
     #[arg(long, default_value_t = 70)]
     active: usize,
     /// Memory limit in megabytes
     #[arg(long)]
     memory_limit: Option<usize>,
-    /// In mode celebrity: who has more followers than this
+    /// In mode celebrity: users with more followers than this are celebrities
     #[arg(long, default_value_t = 400)]
     celebrity: u32,
     #[arg(long, default_value_t = 1)]
@@ -50,15 +50,15 @@ pub struct TwipArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum TwipMode {
-    /// A join, pushed
+    /// A push join
     Join,
-    /// Plain tables; the client fans out
+    /// Plain tables with client-side fan-out
     ClientPush,
-    /// The join, computed at each read
+    /// A pull join, computed on each read
     Pull,
-    /// The join, in which each author is pushed or pulled, whichever costs less
+    /// An auto join: push or pull for each author, whichever costs less
     Auto,
-    /// Celebrities by hand: they post to a table of their own, which a second, pulled join merges into timelines
+    /// Explicit celebrities: they post to a separate table, and a second join, a pull join, merges it into timelines
     Celebrity,
 }
 

@@ -17,10 +17,10 @@ use crate::report::{self, median, spread};
 pub struct TwipBarsArgs {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// A file of lines `follower followed`: one more case
+    /// A file with lines `follower followed`, run as an additional case
     #[arg(long)]
     edges: Option<PathBuf>,
-    /// Write twip-in-process.md and twip-in-process.jsonl into this folder
+    /// Write twip-in-process.md and twip-in-process.jsonl to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

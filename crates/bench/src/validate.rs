@@ -18,18 +18,18 @@ use crate::report::{self, median, spread};
 
 #[derive(Args)]
 pub struct ValidateArgs {
-    /// Reads; a tenth as many writes
+    /// Number of reads; there are a tenth as many writes
     #[arg(long, default_value_t = 2_000_000)]
     reads: u64,
-    /// Items, drawn so that the i-th has a share as i^-0.73
+    /// Number of items; the i-th is drawn with a probability proportional to i^-0.73
     #[arg(long, default_value_t = 10_000)]
     items: usize,
-    /// Calls on a single item, half of them writes: a quarter of this, and this
+    /// Calls on a single item, half of them writes; measured with a quarter of this number and with all
     #[arg(long, default_value_t = 1_000_000)]
     hot: u64,
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Also write the report and the raw numbers into this folder
+    /// Also write the report and the raw measurements to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -29,28 +29,28 @@ const BEGUN_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Args)]
 pub struct ClusterArgs {
-    /// Nodes of the clusters that are compared
+    /// Cluster sizes to compare, in nodes
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
     nodes: Vec<usize>,
-    /// Rows of 100 bytes
+    /// Number of rows, of 100 bytes each
     #[arg(long, default_value_t = 100_000)]
     rows: u64,
-    /// Connections of all nodes together
+    /// Connections, summed over all nodes
     #[arg(long, default_value_t = 48)]
     connections: usize,
-    /// Requests under way on each connection
+    /// Outstanding requests on each connection (pipeline depth)
     #[arg(long, value_delimiter = ',', default_value = "1,16")]
     depths: Vec<usize>,
-    /// Seconds of each measurement
+    /// Duration of each measurement, in seconds
     #[arg(long, default_value_t = 1)]
     seconds: u64,
-    /// Rounds; those compared take turns
+    /// Rounds; the deployments alternate within each round
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder
+    /// Also write the report and the raw measurements to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -28,22 +28,22 @@ const LASTS_MORE: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
 pub struct ClusterFailoverArgs {
-    /// Nodes killed, and nodes cut off, with larder's lease as it is by default and with Redis's shortest time-out
+    /// Number of kills and of partitions, with larder's default lease and with Redis's shortest timeout
     #[arg(long, default_value_t = 10)]
     faults: usize,
-    /// The same with larder's shortest lease, and with Redis's default time-out
+    /// Number of kills and of partitions with larder's shortest lease, and with Redis's default timeout
     #[arg(long, default_value_t = 2)]
     few: usize,
-    /// The leases of larder, in seconds: by default, and the shortest; 0 is without larder
+    /// Leases of larder in seconds: the default one and the shortest one; 0 skips larder
     #[arg(long, value_delimiter = ',', default_value = "5,2")]
     leases: Vec<u64>,
-    /// Without Redis
+    /// Skip Redis
     #[arg(long)]
     no_redis: bool,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder
+    /// Also write the report and the raw measurements to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -38,33 +38,33 @@ const FIRST_ROWS: u64 = 2_000;
 
 #[derive(Args)]
 pub struct ClusterTwipArgs {
-    /// Nodes of the clusters that are compared; the first is what the others are held against
+    /// Cluster sizes to compare, in nodes; the first is the baseline
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
     nodes: Vec<usize>,
-    /// Operations
+    /// Number of operations
     #[arg(long, default_value_t = 500_000)]
     operations: usize,
-    /// Users of the generated graph
+    /// Number of users in the generated graph
     #[arg(long, default_value_t = 10_000)]
     users: usize,
-    /// Rounds; those compared take turns
+    /// Rounds; the deployments alternate within each round
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Requests under way for each node before no new operation starts
+    /// Maximum number of outstanding requests per node
     #[arg(long, default_value_t = WINDOW)]
     window: usize,
-    /// The window is that of all nodes together, so that each of more has fewer at a time
+    /// Apply the window to all nodes together instead of to each node
     #[arg(long)]
     one_window: bool,
-    /// Checks leave out so many of the newest ticks
+    /// Number of newest ticks that checks do not read, because their posts may still be in flight
     #[arg(long, default_value_t = 100_000)]
     held_back: u64,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder
+    /// Also write the report and the raw measurements to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

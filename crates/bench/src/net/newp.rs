@@ -29,24 +29,24 @@ pub struct NewpArgs {
     articles: u32,
     #[arg(long, default_value_t = 10_000)]
     users: u32,
-    /// Operations
+    /// Number of operations
     #[arg(long, default_value_t = 200_000)]
     operations: usize,
-    /// Of 100 operations, so many are votes
+    /// Percentage of operations that are votes
     #[arg(long, default_value_t = 1)]
     vote_rate: usize,
-    /// Of 100 operations, so many are comments
+    /// Percentage of operations that are comments
     #[arg(long, default_value_t = 1)]
     comment_rate: usize,
-    /// Rounds; the systems take turns
+    /// Rounds; the systems alternate within each round
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder
+    /// Also write the report and the raw measurements to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }

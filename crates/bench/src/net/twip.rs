@@ -28,33 +28,33 @@ pub struct TwipNetArgs {
     /// Systems to compare
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Which::value_variants().to_vec())]
     systems: Vec<Which>,
-    /// Operations
+    /// Number of operations
     #[arg(long, default_value_t = 500_000)]
     operations: usize,
-    /// Operations for PostgreSQL: the first so many of them
+    /// Number of operations for PostgreSQL: a prefix of the common sequence
     #[arg(long, default_value_t = 150_000)]
     postgres_operations: usize,
-    /// Users of the generated graph
+    /// Number of users in the generated graph
     #[arg(long, default_value_t = 10_000)]
     users: usize,
-    /// A file of lines `follower followed`, instead of the generated graph; .gz is unpacked
+    /// A file with lines `follower followed`, used instead of the generated graph; .gz files are decompressed
     #[arg(long)]
     edges: Option<PathBuf>,
-    /// Rounds; the systems take turns
+    /// Rounds; the systems alternate within each round
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Rounds of the slow ones: pull and PostgreSQL
+    /// Rounds for the slow systems, pull and PostgreSQL
     #[arg(long, default_value_t = 1)]
     slow_rounds: usize,
-    /// Checks leave out so many of the newest ticks
+    /// Number of newest ticks that checks do not read, because their posts may still be in flight
     #[arg(long, default_value_t = 100_000)]
     held_back: u64,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder, under this name
+    /// Also write the report and the raw measurements to this folder, as `<name>.md` and `<name>.jsonl`
     #[arg(long)]
     out: Option<PathBuf>,
     #[arg(long, default_value = "twip")]

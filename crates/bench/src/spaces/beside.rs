@@ -21,19 +21,19 @@ use crate::report::{self, median, spread, verdict};
 pub struct SpacesArgs {
     #[arg(long, default_value_t = 256_000)]
     hotels: usize,
-    /// Connections of each client
+    /// Number of connections per client
     #[arg(long, default_value_t = 8)]
     connections: usize,
-    /// Seconds of each measurement
+    /// Duration of each measurement, in seconds
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// Rounds; the systems take turns, each on a server of its own
+    /// Rounds; the systems alternate, each on its own server
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder, under this name
+    /// Also write the report and the raw measurements to this folder, as `<name>.md` and `<name>.jsonl`
     #[arg(long)]
     out: Option<PathBuf>,
     #[arg(long, default_value = "spaces")]

@@ -25,24 +25,24 @@ use crate::report::{self, verdict};
 pub struct SpaceOnlineArgs {
     #[arg(long, default_value_t = 256_000)]
     hotels: usize,
-    /// Servers of one thread each, all on one core
+    /// Number of servers, with one thread each, all on one core
     #[arg(long, default_value_t = 4)]
     servers: usize,
     #[arg(long, default_value_t = 8)]
     clients: usize,
-    /// Operations of all clients a second
+    /// Operations per second, summed over all clients
     #[arg(long, default_value_t = 2_000.0)]
     rate: f64,
-    /// Seconds in which nothing but the operations happens, before each change
+    /// Seconds before each change during which only the operations run
     #[arg(long, default_value_t = 8.0)]
     seconds: f64,
-    /// Changes of subspaces
+    /// Number of changes of subspaces
     #[arg(long, default_value_t = 6)]
     changes: usize,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder, under this name
+    /// Also write the report and the raw measurements to this folder, as `<name>.md` and `<name>.jsonl`
     #[arg(long)]
     out: Option<PathBuf>,
     #[arg(long, default_value = "space-online")]

@@ -28,24 +28,24 @@ use crate::report::{self, verdict};
 pub struct SpaceOutgrownArgs {
     #[arg(long, default_value_t = 256_000)]
     hotels: usize,
-    /// MiB that the server is given
+    /// Memory limit of the server, in MiB
     #[arg(long, default_value_t = 384)]
     memory_mib: u64,
-    /// How many times that the hotels take
+    /// Size of the data, as a multiple of the memory limit
     #[arg(long, default_value_t = 4)]
     times: u64,
     #[arg(long, default_value_t = 8)]
     connections: usize,
-    /// Seconds of each measurement
+    /// Duration of each measurement, in seconds
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Where the data are to lie [default: a folder for what is temporary]
+    /// Parent folder of the data [default: the system's temporary folder]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder, under this name
+    /// Also write the report and the raw measurements to this folder, as `<name>.md` and `<name>.jsonl`
     #[arg(long)]
     out: Option<PathBuf>,
     #[arg(long, default_value = "space-outgrown")]

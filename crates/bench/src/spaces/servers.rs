@@ -21,19 +21,19 @@ use crate::report::{self, median, verdict};
 pub struct SpaceServersArgs {
     #[arg(long, default_value_t = 256_000)]
     hotels: usize,
-    /// How many servers, each a process of one thread, all on one core
+    /// Numbers of servers to compare, each a process with one thread, all on one core
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
     servers: Vec<usize>,
-    /// For each server, so that all are as busy however many there are
+    /// Number of clients per server, so that the load on each server does not depend on their number
     #[arg(long, default_value_t = 8)]
     clients: usize,
-    /// Seconds of each measurement, of which each is done five times
+    /// Duration of each measurement, in seconds; each is repeated five times
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder, under this name
+    /// Also write the report and the raw measurements to this folder, as `<name>.md` and `<name>.jsonl`
     #[arg(long)]
     out: Option<PathBuf>,
     #[arg(long, default_value = "space-servers")]

@@ -22,13 +22,13 @@ use crate::report::{self, verdict};
 pub struct SpaceShapesArgs {
     #[arg(long, default_value_t = 256_000)]
     hotels: usize,
-    /// Seconds of each measurement
+    /// Duration of each measurement, in seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder, under this name
+    /// Also write the report and the raw measurements to this folder, as `<name>.md` and `<name>.jsonl`
     #[arg(long)]
     out: Option<PathBuf>,
     #[arg(long, default_value = "space-shapes")]

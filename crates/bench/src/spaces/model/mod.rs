@@ -44,43 +44,43 @@ use crate::report::median;
 
 #[derive(Args)]
 pub struct SpaceModelArgs {
-    /// French hotels, one in a line: `Hébergements classés` of Atout France, unpacked
+    /// French hotels, one per line: the decompressed file `Hébergements classés` of Atout France
     #[arg(long)]
     file: PathBuf,
     #[arg(long, default_value_t = 256_000)]
     hotels: usize,
-    /// Nodes of one core each, on one core of this machine together; 0: one server of two cores
+    /// Nodes with one core each, all on one core of this machine; 0 means one server with two cores
     #[arg(long, alias = "nodes", default_value_t = 0)]
     servers: usize,
-    /// Configurations that are drawn
+    /// Number of randomly drawn configurations
     #[arg(long, default_value_t = 128)]
     configurations: usize,
     #[arg(long, default_value_t = 8)]
     clients: usize,
-    /// Seconds of each turn
+    /// Duration of each turn, in seconds
     #[arg(long, default_value_t = 0.1)]
     seconds: f64,
-    /// Turns of each class and mix, of each configuration
+    /// Turns per class and mix, for each configuration
     #[arg(long, default_value_t = 5)]
     turns: usize,
-    /// How often configurations are measured again between which a ranking decides
+    /// Additional measurements of each configuration that matters for a ranking
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Begin no other configuration after so many minutes; the same command again goes on
+    /// Start no further configuration after this many minutes; a repeated command resumes
     #[arg(long, default_value_t = 25.0)]
     minutes: f64,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Costs that were measured before [default: measured now]
+    /// File with the costs of a previous calibration [default: calibrate first]
     #[arg(long)]
     deployment: Option<PathBuf>,
-    /// What was measured is kept here, as `<name>.jsonl`, with the report and its plot
+    /// Folder for the measurements, `<name>.jsonl`, and for the report and its plot
     #[arg(long)]
     out: PathBuf,
     #[arg(long, default_value = "space-model")]
     name: String,
-    /// Measure nothing: write the report of what was measured
+    /// Measure nothing; write the report of the existing measurements
     #[arg(long)]
     report: bool,
 }
