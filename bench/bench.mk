@@ -1,6 +1,6 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-evaluation bench-swap-latency bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-spark bench-bg-ttl bench-bg
+.PHONY: bench-stores bench-evaluation bench-swap-latency bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-postgres-transaction bench-spark bench-bg-ttl bench-bg
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
@@ -48,6 +48,12 @@ bench-spaces: ## Hotels by their attributes, beside PostgreSQL; by what they fin
 	@scripts/setup test
 	cargo build --release --locked --package larder-cli --package larder-bench
 	@for part in $(SPACE_PARTS); do target/release/larder-bench $$part --larder target/release/larder $(ARGS) || exit 1; done
+
+bench-postgres-transaction: ## One PostgreSQL transaction of a million rows, until all joins have applied it. ARGS='--rows 100000'.
+	@scripts/setup-bench twip
+	@scripts/setup test
+	cargo build --release --locked --package larder-cli
+	.venv/bin/python bench/postgres_transaction.py $(ARGS)
 
 bench-spark: ## Builds on Spark, into a folder, HDFS and S3, beside the builder of one process: rows per CPU second, memory. ARGS='--rows 500000'.
 	@scripts/setup test

@@ -80,8 +80,8 @@ class Peers:
             wait_for(port, process, name)
         return process
 
-    def postgres(self):
-        """Its address for bg."""
+    def postgres(self, **settings):
+        """Its address."""
         programs = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
         programs = programs[-1] if programs else os.path.dirname(shutil.which("initdb") or "")
         data = os.path.join(self.folder, "postgres")
@@ -95,7 +95,7 @@ class Peers:
         subprocess.run([*initdb, "-D", data], check=True, stdout=subprocess.DEVNULL, **as_user)
         port = free_port()
         command = [f"{programs}/postgres", "-D", data, "-k", "", "-h", "127.0.0.1", "-p", str(port)]
-        for name, value in POSTGRES.items():
+        for name, value in {**POSTGRES, **settings}.items():
             command += ["-c", f"{name}={value}"]
         # SIGINT: does not wait for clients.
         self.spawn("postgres", command, port, stop=2, **as_user)
