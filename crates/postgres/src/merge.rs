@@ -8,10 +8,10 @@
 //!                                                                                          not include)
 //! ```
 //!
-//! 1. **The rows here are the state of PostgreSQL at one position of its log.** A range is supplied once the stream has
-//!    passed `lsn`, a position after every commit that its snapshot includes. All ranges, whenever they were loaded,
-//!    therefore contain exactly what was committed up to the position, and each later commit is applied once to all of
-//!    them.
+//! 1. **The rows in memory are the state of PostgreSQL at one position of its log.** A range is supplied once the
+//!    stream has passed `lsn`, a position after every commit that its snapshot includes. All ranges, whenever they were
+//!    loaded, therefore contain exactly what was committed up to the position, and each later commit is applied once to
+//!    all of them.
 //! 2. A commit that the snapshot does not include is in the stream after the start of the load, and its changes are
 //!    retained. It can also be in the stream *before* the start: the stream contains a commit as soon as it is in the
 //!    log, but other transactions see it slightly later, or much later with synchronous standbys. Such a load is
@@ -96,7 +96,7 @@ impl Merge {
         }
     }
 
-    /// Returns the position whose state the rows here represent.
+    /// Returns the position whose state the rows in memory represent.
     pub fn position(&self) -> Lsn {
         self.position
     }

@@ -1,7 +1,7 @@
 //! Checks the database before anything is read from it. The message of an error contains the statement that corrects
 //! it.
 //!
-//! Nothing is changed here: the owner of the database controls its schema, publications and rights.
+//! This module changes nothing: the owner of the database controls its schema, publications and rights.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -59,7 +59,7 @@ fn has_keys(command: Command<'_>) -> bool {
 }
 
 /// Returns the snapshot from which requests of another node are answered. It contains the versions that the requests
-/// name, even if others are live here by now.
+/// name, even if others are live on this node by now.
 ///
 /// # Errors
 /// The named version that this node does not have.
@@ -411,7 +411,7 @@ impl Remote {
         }
     }
 
-    /// Acknowledges a prefetch: the data that the request reads is now here, and its reply is discarded.
+    /// Acknowledges a prefetch: the data that the request reads is now on this core, and its reply is discarded.
     fn answer_prefetch(&mut self) {
         self.state.output.tail.clear();
         self.state.encoder().ok();

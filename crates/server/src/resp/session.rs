@@ -87,7 +87,7 @@ pub(super) enum Waits {
     OwnReplies,
     /// The end of a pause; see `crate::tables::Paused`.
     Paused,
-    /// A map that assigns slots which this node is giving away to another node.
+    /// A map that assigns to another node the slots that this node is giving away.
     Slots,
     /// The processing of the messages that other cores have sent to this core.
     Others,

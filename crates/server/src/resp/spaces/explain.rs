@@ -68,7 +68,7 @@ async fn explained<Q: Question>(
     }))
 }
 
-/// Options of RediSearch and their values here.
+/// Options of RediSearch, with larder's values.
 const OPTIONS: [(&str, &str); 10] = [
     ("CURSOR_MAX_IDLE", "300000"),
     ("CURSOR_READ_SIZE", "1000"),

@@ -112,7 +112,7 @@ pub(super) fn aliases(state: &mut State, command: Command<'_>) -> Result<(), Ref
     Ok(())
 }
 
-/// Floating-point fields between RediSearch's counts that have no meaning here.
+/// Floating-point fields between RediSearch's counts that have no meaning in larder.
 const NOT_KEPT: [&str; 8] = [
     "offset_vectors_sz_mb",
     "doc_table_size_mb",

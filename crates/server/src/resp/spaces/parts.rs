@@ -146,10 +146,10 @@ pub(super) async fn whole<Q: Question>(
     })
 }
 
-/// Returns this node's part for another node: from the requested regions, or from all objects owned here.
+/// Returns this node's part for another node: from the requested regions, or from all objects that it owns.
 ///
 /// # Errors
-/// Some of the regions are not here, or the search is rejected.
+/// Some of the regions are not on this node, or the search is rejected.
 pub(super) async fn part<Q: Question>(
     asker: &Asker,
     asked: Option<Asked>,

@@ -134,8 +134,8 @@ pub(super) async fn run<R: Steps>(
     running.0.take().ok_or_else(altered)
 }
 
-/// Prepares a search on this core, sent by the map of an epoch: waits until the data that the core owns is here and
-/// indexed.
+/// Prepares a search on this core, sent by the map of an epoch: waits until the data that the core owns has arrived and
+/// is indexed.
 ///
 /// # Errors
 /// The core does not own it.

@@ -191,7 +191,7 @@ impl Retry {
         let is_deferred = matches!(self.blocker, Blocker::Engines(Awaited::Steps { .. }));
         self.tries += 1;
         self.deferrals += u32::from(is_deferred);
-        // The awaited data is here now. During a load, more rows may have expired on other cores.
+        // The awaited data has arrived. During a load, more rows may have expired on other cores.
         let is_settled = !self.is_load();
         let mut next = match &mut self.retried {
             Retried::Command { whole } => {
@@ -240,7 +240,7 @@ impl Retry {
 }
 
 /// Checks in a cluster whether this core still owns the rows of a command that has waited, because slots may have
-/// moved. Returns other work if the command must not be executed here.
+/// moved. Returns other work if the command must not be executed on this core.
 ///
 /// # Errors
 /// The command is a part of one over several cores or nodes, and this core no longer has the ownership by which the

@@ -35,7 +35,7 @@ pub(in crate::resp) struct Route {
 }
 
 /// Returns the route of a request on tables that is not being queued by MULTI. A request that will be rejected is
-/// executed here.
+/// executed on this core.
 pub(in crate::resp) fn route(
     tables: &Tables,
     shard: &Shard,

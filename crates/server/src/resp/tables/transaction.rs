@@ -136,7 +136,7 @@ fn take(state: &mut State, command: &str) -> Result<Box<Transaction>, Refusal> {
     })
 }
 
-/// Executes EXEC, once all data that its reads need is here.
+/// Executes EXEC, once all data that its reads need has arrived.
 pub(super) fn exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
     if state.transaction.is_some()
         && let Some(awaited) = state.tables().expired_elsewhere()
@@ -232,7 +232,7 @@ fn awaits_slots<'q>(
     is_any.then_some(Awaited::Replicas { progress })
 }
 
-/// Rejects a transaction, before any of it is executed, if one of its commands may not be executed here.
+/// Rejects a transaction, before any of it is executed, if one of its commands may not be executed on this core.
 fn admit_all<'q>(
     state: &mut State,
     snapshot: &Snapshot,
@@ -397,7 +397,7 @@ impl Transaction {
     }
 }
 
-/// Executes one command. `queued` has replies that were computed in advance, if it was queued here.
+/// Executes one command. `queued` has replies that were computed in advance, if it was queued on this core.
 fn one(state: &mut State, snapshot: &Snapshot, command: Command<'_>, queued: Option<&Queued>) {
     if let Some(answer) = queued.and_then(|queued| queued.answer.as_ref()) {
         return match state.bound_answer() {

@@ -30,11 +30,11 @@ pub(in crate::resp) struct Watching {
     values: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Names of stores, with the numbers of their live versions.
     stores: Vec<(Vec<u8>, u64)>,
-    /// Memory of all entries, here and on the cores that watch the rows.
+    /// Memory of all entries, on this core and on the cores that watch the rows.
     bytes: usize,
 }
 
-/// Memory of a watched key besides its bytes, here and on its core.
+/// Memory of a watched key besides its bytes, on this core and on the row's core.
 const WATCHED_BYTES: usize = 96;
 
 fn live_version(snapshot: &Snapshot, store: &[u8]) -> u64 {

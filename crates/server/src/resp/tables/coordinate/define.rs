@@ -93,7 +93,7 @@ pub(crate) async fn define_everywhere(
         return change.make(&tables, gate);
     }
     if !tables.is_in_cluster() {
-        // Definitions of the map are not journaled here, and are declared before this node has any rows.
+        // Definitions of the map are not in this node's journal, and are declared before this node has any rows.
         tables.ensure_writes_taken()?;
     }
     let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
@@ -258,7 +258,7 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
     }
 }
 
-/// Drops a join that the map does not contain, even if other joins read its output here.
+/// Drops a join that the map does not contain, even if other joins on this node read its output.
 async fn drop_here(tables: &Rc<Tables>, name: String) -> Result<(), Refusal> {
     let if_read = IfRead::Ignore;
     let change = JoinChange::Drop { name, if_read };

@@ -326,7 +326,7 @@ impl Coordinator {
         }
     }
 
-    /// Executes a transaction on another node, which has all its rows. Commands without rows are executed here.
+    /// Executes a transaction on another node, which has all its rows. Commands without rows are executed on this node.
     pub(super) async fn on_other_node(
         &mut self,
         transaction: &Transaction,
