@@ -303,9 +303,9 @@ pub(super) fn own_slots_only(state: &State) -> Option<Arc<View>> {
         .filter(|_| redirects(core) && !state.is_of_node)
 }
 
-/// With `cluster.routing = "redirect"`, returns the `MOVED` error that names the node of a place, if all keys are in
-/// the slot that the client computes for them. Other commands are forwarded, because no redirection would be correct
-/// for them.
+/// With `cluster.routing = "redirect"`, returns the `MOVED` error that names the node of a place. `None` unless all
+/// keys are in the slot that the client computes for them: other commands are forwarded, because no redirection would
+/// be correct for them.
 fn redirected(
     state: &State,
     snapshot: &Snapshot,
