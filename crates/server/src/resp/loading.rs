@@ -1,15 +1,16 @@
-//! The answers that RESP clients get while the server opens its stores and loads its rows.
+//! Answers RESP clients while the server opens its stores and loads its rows.
 //!
 //! ```text
-//!  listeners bound ─► Responder: most commands are answered -LOADING ─► rows are in memory ─► the serving threads accept, and take
-//!                                                                                             over the responder's connections
+//!  listeners bound ─► Responder: answers most commands with -LOADING ─► rows are loaded ─► the serving threads accept, and take
+//!                                                                                          over the responder's connections
 //! ```
 //!
-//! The serving threads read the journal, so a thread of its own answers RESP clients: with Redis's error, which clients retry. As in
-//! Redis, AUTH, HELLO, INFO and QUIT are executed, so that clients can connect and ask for the progress.
+//! The serving threads read the journal, so a separate thread answers RESP clients with Redis's error, which clients
+//! retry. As in Redis, AUTH, HELLO, INFO and QUIT are executed, so that clients can connect and read the progress.
 //!
-//! 1. No other command is executed. A client that has not given the password is answered NOAUTH.
-//! 2. A connection is handed to a serving thread only between two requests, with what it has said of itself; others are closed.
+//! 1. No other command is executed. Clients that have not authenticated receive NOAUTH.
+//! 2. A connection is handed over to a serving thread only between two requests, with its authentication and protocol
+//!    version; others are closed.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -35,21 +36,21 @@ use crate::error::{Error, Refusal};
 
 /// Redis's text.
 const MESSAGE: &str = "Redis is loading the dataset in memory";
-/// A request without its end may have so many bytes; a longer one closes its connection.
+/// Maximum size of an incomplete request; a larger one closes its connection.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 16 << 10;
-/// How long a client may take to receive the end of a TLS connection.
+/// Maximum time for the closing handshake of a TLS connection.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
 const PLAIN: &[u8] = b"-ERR this port speaks TLS only (server.tls_cert is set)\r\n";
 
-/// A connection that waits for the server to serve.
+/// A connection that waits for the server to be ready.
 pub(super) struct Waiting {
     pub stream: TcpStream,
     pub client: Arc<Client>,
     pub greeting: Greeting,
 }
 
-/// Answers RESP clients before the server serves.
+/// Answers RESP clients before the server is ready.
 pub(super) struct Responder {
     stop: watch::Sender<bool>,
     waiting: Arc<Mutex<Vec<Waiting>>>,
@@ -57,10 +58,10 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    /// Accepts on `listeners`, which serving threads use later.
+    /// Accepts connections on `listeners`, which serving threads use later.
     ///
     /// # Errors
-    /// The system gives no thread, or no descriptor.
+    /// The system cannot create a thread or a descriptor.
     pub fn spawn<'a>(
         shared: &Arc<Shared>,
         clients: &Arc<Clients>,
@@ -93,7 +94,7 @@ impl Responder {
         })
     }
 
-    /// Stops accepting; returns the open connections that wait for the server.
+    /// Stops accepting connections, and returns the open ones that wait for the server.
     pub fn end(self) -> Vec<Waiting> {
         self.stop.send_replace(true);
         // The supervisor reports a panic.
@@ -119,9 +120,9 @@ impl Connections {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             accepting.spawn_local(connections.clone().accept(listener));
         }
-        // An error means that the handle is gone: stop as well.
+        // An error means that the handle was dropped, so the thread also stops.
         let _ = stopped.wait_for(|stopped| *stopped).await;
-        // Each ends its connections.
+        // Each task closes its connections.
         while accepting.join_next().await.is_some() {}
         Ok(())
     }
@@ -137,9 +138,9 @@ impl Connections {
                     Ok((stream, addr)) if self.shared.descriptors.allow(Purpose::Resp, &stream) => {
                         open.spawn_local(self.clone().connection(stream, addr));
                     }
-                    // The descriptors that are left are for files.
+                    // The remaining descriptors are reserved for files.
                     Ok((stream, _)) => refuse(&stream),
-                    // Out of descriptors or memory: others may give some back.
+                    // No descriptors or memory are left: retry after a delay.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
             }
@@ -150,7 +151,7 @@ impl Connections {
     async fn connection(self: Rc<Self>, stream: tokio::net::TcpStream, addr: SocketAddr) {
         let stopped = self.stopped.clone();
         let (fd, local_addr) = (stream.as_raw_fd(), stream.local_addr().unwrap_or(addr));
-        // Errors mean that the client has gone, and there is nobody to tell.
+        // Errors mean that the client is gone, so they are ignored.
         if let Some(tls) = &self.shared.client_tls {
             let mut at_end = stopped.clone();
             tokio::select! {
@@ -160,7 +161,7 @@ impl Connections {
                     {
                         let _ = self.talk(&entry.0).answer(&mut stream, stopped).await;
                         drop(entry);
-                        // A client that reads nothing holds nobody up.
+                        // A client that reads nothing must not delay the startup.
                         let _ = tokio::time::timeout(SHUTDOWN_MAX, stream.shutdown()).await;
                     }
                 }
@@ -186,7 +187,7 @@ impl Connections {
         }
     }
 
-    /// Enters a connection among the clients, unless there are too many.
+    /// Registers a connection, unless the limit is reached.
     fn enter(&self, fd: RawFd, addr: SocketAddr, local_addr: SocketAddr) -> Option<Entry> {
         let max = self.shared.descriptors.resp_connections() as usize;
         let client = self.clients.open(max, 0, fd, addr, local_addr)?;
@@ -207,7 +208,7 @@ fn refuse(stream: &tokio::net::TcpStream) {
     let _ = stream.try_write(TOO_MANY);
 }
 
-/// A connection's entry among the clients, removed before its socket closes unless it is handed on.
+/// A connection's registration. It is removed before the socket closes, unless the connection is handed over.
 struct Entry(Arc<Client>, Option<Arc<Clients>>);
 
 impl Entry {
@@ -225,7 +226,7 @@ impl Drop for Entry {
     }
 }
 
-/// What is answered on one connection.
+/// The dialog on one connection.
 struct Talk<'a> {
     shared: &'a Shared,
     client: &'a Client,
@@ -233,7 +234,8 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// Answers the requests of a connection; true once the server serves, if that is between two requests.
+    /// Answers the requests of a connection. Returns true when loading has ended between two requests, so that the
+    /// connection can be handed over.
     async fn answer(
         &mut self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -289,21 +291,21 @@ impl Talk<'_> {
             tokio::select! {
                 biased;
                 written = write => written?,
-                // A client that reads nothing holds up no start.
+                // A client that reads nothing must not delay the startup.
                 _ = stopped.wait_for(|stopped| *stopped) => return Ok(false),
             }
             output.clear();
             if quits {
                 return Ok(false);
             }
-            // A client that sends without a pause would never let the wait above see it.
+            // A client that sends without a pause would keep the wait above from detecting the end.
             if *stopped.borrow() {
                 return Ok(input.is_empty());
             }
         }
     }
 
-    /// Answers a request; true if the connection ends then.
+    /// Executes a request. Returns true if the connection must be closed.
     fn execute(&mut self, request: Request<'_>, output: &mut Vec<u8>) -> bool {
         let name = request.arg(0).to_ascii_uppercase();
         let answered = match name.as_slice() {
@@ -353,7 +355,7 @@ mod tests {
     use super::*;
     use crate::clients;
 
-    /// What a server that asks for a password, or does not, shares before it serves.
+    /// The state that a server shares before it is ready, with or without a password.
     struct Loading {
         shared: Shared,
         client: Arc<Client>,
@@ -384,7 +386,7 @@ mod tests {
             }
         }
 
-        /// What a client reads, and whether its connection would be handed on.
+        /// Returns the replies that a client reads, and whether its connection would be handed over.
         async fn exchange(&self, request: &[u8]) -> (String, bool) {
             let (mut client, mut server) = tokio::io::duplex(1 << 16);
             let (stop, stopped) = watch::channel(false);
@@ -392,7 +394,7 @@ mod tests {
             let mut talk = self.talk();
             let answering = talk.answer(&mut server, stopped);
             let stopping = async {
-                // The request is read before the end of loading is noticed.
+                // The request is read before the end of loading is detected.
                 tokio::task::yield_now().await;
                 stop.send_replace(true);
             };
@@ -422,7 +424,7 @@ mod tests {
         assert!(!is_handed_on);
     }
 
-    /// The end of loading waits for no client: neither for one that reads no replies, nor for one that sends without a pause.
+    /// The end of loading waits for no client, whether it reads no replies or sends without a pause.
     #[tokio::test]
     async fn clients_that_read_nothing_or_send_on_hold_up_no_start() {
         let loading = Loading::new("");
