@@ -1,4 +1,4 @@
-//! Pages: what several joins put together in one table, each with a word of its own behind what a page is known by.
+//! Pages: several joins write to one table, and each marks its rows by a literal word after a common prefix, the page.
 //!
 //! ```text
 //!  m|ann|17|a         of the join  m|<author>|<seq>|a = copy …
@@ -7,13 +7,13 @@
 //!  └ page ─┘└ word
 //! ```
 //!
-//! 1. A join whose first fill is a page, or that was not filled when another's was, has its rows split by page and word, as
-//!    long as it has any. So all rows of a page that are one join's are a group, and the page is read by as many groups as there are joins, one behind the other:
-//!    no word is the beginning of another.
-//! 2. A page, or the parts of it from the first on that some joins make, is read so while all of that is filled and fresh, and all that
-//!    it was computed from as well.
+//! 1. A join's rows are split by page and word, for as long as it has rows, if its first fill is a page, or if it was
+//!    not filled when another join's page was. All rows of a page that one join computes then form a group. A read of
+//!    the page reads one group per join, one after the other: no word is a prefix of another.
+//! 2. A page, or its parts up to some join's, is read this way if those parts and everything they were computed from
+//!    are filled and fresh.
 //!
-//! What lies in memory elsewhere is asked for by all joins together, one step after the other, so that they wait for it once.
+//! The cache misses of all joins overlap: each lookup step prefetches for all joins before the next one begins.
 
 use crate::base::key_range::{EachRow, KeyRange, is_successor};
 use crate::engine::Engine;
@@ -23,12 +23,12 @@ use crate::tables::pages::Pages;
 use crate::tables::scan::Limits;
 
 impl Engine {
-    /// How many pages were read by the groups of their joins.
+    /// Number of pages that were read by the groups of their joins.
     pub fn pages_read(&self) -> u64 {
         self.reads.pages_read
     }
 
-    /// Finds a page that is filled and fresh, or the first parts of one. `false` does not mean that it is not.
+    /// Finds a page that is filled and fresh, or its first parts. May return `false` even if it is.
     pub(crate) fn find_page(&mut self, table: TableId, lo: &[u8], hi: &[u8]) -> bool {
         let state = &mut self.tables[table];
         if state.makers.is_empty() {
@@ -102,7 +102,7 @@ impl Engine {
             };
             let fill = match group {
                 Some(group) => join.fill_of_group.get(group.index()),
-                // It has no rows on this page.
+                // The join has no rows on this page.
                 None => join.wholes.get(lo),
             };
             let Some(target) = fill.and_then(|&fill| join.targets.get_mut(fill as usize)) else {
@@ -119,7 +119,7 @@ impl Engine {
         true
     }
 
-    /// Finds out whether the joins of a table are read together, from a page that is read.
+    /// Determines from the page being read whether the joins of a table can be read this way.
     fn learn_pages(&mut self, table: TableId, lo: &[u8]) {
         let Engine { tables, joins, .. } = self;
         let state = &mut tables[table];
@@ -129,7 +129,7 @@ impl Engine {
             join.page.as_ref()
         });
         match pages.next() {
-            // Another read may be of a page.
+            // This read is not of a page, but another one may be.
             Some(page) if page.len != lo.len() => return,
             Some(_) => {
                 let page = KeyRange::prefix(lo);
@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// Hands out the page that was found last.
+    /// Outputs the page that was found last.
     pub(crate) fn hand_out_page(&self, table: TableId, limits: Limits, each: &mut EachRow<'_>) {
         let found = &self.tables[table].pages.found;
         let mut left = limits.limit.unwrap_or(u64::MAX);
@@ -189,7 +189,7 @@ impl Engine {
                     None => value,
                     Some(state) => {
                         text.clear();
-                        // It can always be printed.
+                        // Such a state always has a value.
                         let _ = state.print(value, &mut text);
                         &text[..]
                     }
@@ -202,7 +202,8 @@ impl Engine {
     }
 }
 
-/// How many joins, in the order of their words, make all that a page has before `end`. None if that ends inside a join's part.
+/// Returns how many joins, in the order of their words, cover a page before `end`. Returns `None` if `end` is inside a
+/// join's part.
 fn parts_before(makers: &[JoinId], joins: &Joins, end: &[u8]) -> usize {
     let word = |maker: &JoinId| {
         let join = joins.get(*maker)?;

@@ -1,17 +1,18 @@
-//! Partial fills: of a range that is read up to a limit, no more is filled than the limit needs, from either end.
+//! Partial fills: for a read with a limit, only the part of the range that the limit needs is filled, from either end.
 //!
 //! ```text
 //!   RANGE t|ann| t|ann} REV LIMIT 20        t|ann| ............ cut ######### t|ann}
 //!                                                  not filled          filled
-//!   the next page, from the last row down   t|ann| .... cut ############      and so on: each fills on where the last one ended
+//!   the next page, from the last row down   t|ann| .... cut ############      and so on: each continues where the last ended
 //! ```
 //!
-//! 1. How far to fill is found by looking, in the order of the output, at the first source rows of each range that the join would
-//!    read: they are in that order if the output's first slot that is not fixed is the last source's first one, and has a width.
-//!    Where that is not so, or too many rows would be looked at, all is filled.
-//! 2. What is found says how far to fill and nothing else: rows are read when that is filled and settled, and if there are too
-//!    few then (others were in front of them, or do not add up), more is filled.
-//! 3. Each part is about as large as what lies filled beside it, so a range read page by page comes apart into few.
+//! 1. The cut is found by examining, in output order, the first source rows of each range that the join would read.
+//!    Their order is the output order if the output's first slot without a fixed value is the last source's first such
+//!    slot, and has a width. Otherwise, or if too many rows would be examined, the complete range is filled.
+//! 2. The result determines only how far to fill. Rows are read after that part is filled and settled. If there are too
+//!    few rows then (others precede them, or are invalid), more is filled.
+//! 3. Each part is about as large as the filled part next to it, so a range that is read page by page is divided into
+//!    few parts.
 
 use std::collections::BTreeSet;
 
@@ -23,18 +24,18 @@ use crate::join::{Join, TableId};
 use crate::tables::scan::Limits;
 use crate::tables::scan::View;
 
-/// How much is filled for a read.
+/// How far a read fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Extent {
-    /// What the next read most likely asks for, too (see `view::fillable`).
+    /// Also what the next read is likely to need (see `view::fillable`).
     #[default]
     Widened,
-    /// No more than is asked for.
+    /// Only the requested range.
     Exact,
 }
 
 impl Extent {
-    /// Of a part of what a read asks for, or all of it.
+    /// Returns the extent for `part` of a requested range.
     pub fn of_part(part: &KeyRange, whole: &KeyRange) -> Extent {
         match part == whole {
             true => Extent::Widened,
@@ -43,27 +44,27 @@ impl Extent {
     }
 }
 
-/// So many source rows are looked at, at the most, where reads are not bounded otherwise.
+/// Maximum number of source rows examined, if reads have no other limit.
 const LOOK_ROWS: usize = 65_536;
 
-/// A part is no more than so many times as large as what was asked for, whatever lies beside it.
+/// Maximum size of a part, as a multiple of the requested rows.
 const GROWTH_MAX: u64 = 64;
 
-/// What came of looking for rows.
+/// The result of examining source rows.
 enum Found {
-    /// From this key on there are enough; up to it, where the read goes up.
+    /// The key at which to cut: an upper bound in ascending reads, a lower bound in descending ones.
     Cut(Box<[u8]>),
-    /// Nothing less than the whole range will do.
+    /// The complete range is necessary.
     Whole,
     /// A source range is missing.
     Lacking,
 }
 
-/// The first output keys of a range, in the order of a read.
+/// The first output keys of a range, in the order of the read.
 struct Look<'a> {
     range: &'a KeyRange,
     bounds: SlotBounds,
-    /// How long the beginning of each key is that its order among others is known by.
+    /// Length of the key prefix that determines a key's order.
     prefix_len: usize,
     reverse: bool,
     wanted: usize,
@@ -73,13 +74,13 @@ struct Look<'a> {
 }
 
 impl Engine {
-    /// How many reads were answered from a part of their range, the rest of which may not be filled.
+    /// Number of reads that were answered from a part of their range.
     pub fn partial_reads(&self) -> u64 {
         self.reads.partial_reads
     }
 
-    /// The part of a range of outputs that is to be viewed for so many rows from one end; the whole if that is not known. Nothing
-    /// if source ranges are missing, which are noted.
+    /// Returns the part of an output range that must be prepared for `rows` rows from one end, or the complete range if
+    /// that is unknown. Returns `None` if source ranges are missing; they are recorded.
     pub(crate) fn part_for(
         &mut self,
         table: TableId,
@@ -94,7 +95,7 @@ impl Engine {
                 engine.reach(join, range, rows, reverse)
             });
             let found = found.expect("invariant: joins form no cycle");
-            // The first of them to have enough rows has enough for all.
+            // Each cut leaves one join enough rows, and the nearest cut is enough for the merged result.
             match found {
                 Found::Cut(cut) if reverse => part.lo = part.lo.max(cut),
                 Found::Cut(cut) => part.hi = part.hi.min(cut),
@@ -105,7 +106,7 @@ impl Engine {
         Some(part)
     }
 
-    /// Whether a range that was viewed shows so many rows.
+    /// Whether a prepared range has at least `rows` visible rows.
     pub(crate) fn shows(&self, table: TableId, range: &KeyRange, view: &View, rows: u64) -> bool {
         let (mut shown, limits) = (0, Limits::first(rows));
         let _ = self.hand_out(table, range, view, limits, &mut |_, _| {
@@ -115,7 +116,7 @@ impl Engine {
         shown >= rows
     }
 
-    /// How far a join is to be filled for so many rows of its own.
+    /// Determines how far a join must be filled to contribute `rows` rows.
     fn reach(&mut self, join: &Join, range: &KeyRange, rows: u64, reverse: bool) -> Found {
         let edge = join.status.edge(range, reverse);
         let (filled, rest) = match reverse {
@@ -142,7 +143,7 @@ impl Engine {
             return Found::Whole;
         }
         let here = stored.count(&filled.lo, &filled.hi);
-        // Invariant 3: what lies on the other side of the end that is read from counts, too.
+        // Invariant 3: the filled part beyond the start of the read counts too.
         let beside = match reverse {
             true => KeyRange::new(&range.hi, &[0xff]),
             false => KeyRange::new(&[], &range.lo),
@@ -187,7 +188,7 @@ impl Engine {
         }
     }
 
-    /// Invariant 1.
+    /// Prepares the examination if invariant 1 allows it.
     fn begin_to_look<'a>(
         &self,
         join: &Join,
@@ -230,7 +231,8 @@ impl Engine {
         })
     }
 
-    /// Looks at the rows of one level's source. `false` if not all were looked at that may be among the first.
+    /// Examines the rows of one level's source. Returns `false` if it did not examine all rows that may be among the
+    /// first.
     fn look_below(
         &mut self,
         join: &Join,
@@ -279,13 +281,13 @@ impl Engine {
             if !is_all && !look.lacks {
                 return false;
             }
-            // What else is missing is asked for together.
+            // Continue, so that all missing ranges are requested together.
             is_all |= look.lacks;
         }
         is_all
     }
 
-    /// Looks at the first rows of the last source's range.
+    /// Examines the first rows of the last source's range.
     fn look_at_rows(
         &mut self,
         join: &Join,
@@ -324,7 +326,8 @@ impl Engine {
         is_all && scanned
     }
 
-    /// Rows of a base table that are all here, in order or in reverse. `false` if they cannot be read so.
+    /// Scans a base table in either direction. Returns `false` if its rows are not all present or cannot be read in
+    /// that order.
     fn scan_base(
         &self,
         table: TableId,
@@ -344,7 +347,7 @@ impl Engine {
 }
 
 impl Look<'_> {
-    /// Takes the key of a row; breaks where later rows of the same range cannot be among the first.
+    /// Records a row's key. Breaks if later rows of the same range cannot be among the first.
     fn take(&mut self, key: &[u8]) -> Flow {
         if self.keys.len() >= self.wanted {
             let last = match self.reverse {

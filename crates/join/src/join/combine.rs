@@ -1,5 +1,5 @@
-//! Combining: whether a row of a source counts, whether what it leads to can be in a range, and what becomes of a combination of source
-//! rows that is complete.
+//! Combines source rows: checks whether a source row matches, whether its output can be in the range, and applies
+//! complete combinations.
 
 use crate::base::key_range::successor;
 use crate::base::pattern::Binding;
@@ -8,7 +8,7 @@ use crate::join::Join;
 use crate::join::run::{Run, Taken};
 use crate::operators::Combination;
 
-/// Whether a row of a source counts: it fits the pattern and what is bound, and is inside all bounds. Binds its slots.
+/// Whether a source row matches the pattern, the binding and all conditions. Binds its slots.
 pub fn row_matches(
     join: &Join,
     level: usize,
@@ -37,7 +37,7 @@ pub fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut Binding)
     inside
 }
 
-/// Whether output rows of the binding can be in the range.
+/// Whether output rows with this binding can be in the range.
 pub fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
     let output = &join.definition.shape.output;
     let elements = output.elements_bound(binding.bound);
@@ -52,7 +52,7 @@ pub fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
     *prefix < *run.range.hi && successor(&prefix) > run.range.lo.to_vec()
 }
 
-/// One combination is complete: applies it, once or (`sign` below zero) once less.
+/// Applies a complete combination of source rows to the output: adds it, or takes it back if `sign` is negative.
 pub fn complete(
     join: &mut Join,
     run: &mut Run,
@@ -100,7 +100,7 @@ pub fn complete(
     }
 }
 
-/// Whether a group waits to be read again: what happens to it meanwhile will be found then.
+/// Whether a group will be computed again, so that changes to it need not be applied.
 pub fn is_set_aside(join: &Join, fill: Option<u32>, group: &[u8]) -> bool {
     let Some(fill) = fill else { return false };
     join.fills

@@ -1,10 +1,9 @@
-//! The joins of an engine, each in its place.
+//! The joins of an engine, indexed by number.
 //!
-//! 1. A join is out of its place while something is done to it, by [`Engine::with_join`] and by nothing else. Joins form no cycle,
-//!    so nobody looks for it then; who does not know that finds no join.
-//! 2. A join that was dropped stays in its place until all that it made is forgotten, and is seen by nobody else: no table has it
-//!    as a maker or a reader.
-//! 3. Numbers are not used again.
+//! 1. [`Engine::with_join`] takes a join out of its place while it modifies it; nothing else does. Joins form no cycle,
+//!    so no lookup needs the join meanwhile. Lookups that do not know this find no join.
+//! 2. A dropped join stays in its place until its state is freed. No table lists it as a maker or a reader.
+//! 3. Numbers are not reused.
 
 use std::collections::VecDeque;
 
@@ -14,15 +13,15 @@ use crate::join::{Join, JoinId};
 #[derive(Default)]
 pub struct Joins {
     places: Vec<Place>,
-    /// Those that were dropped and have yet to be forgotten.
+    /// Dropped joins whose state has not been freed.
     dropped: VecDeque<JoinId>,
 }
 
 enum Place {
     There(Box<Join>),
-    /// Something is done to it.
+    /// `with_join` has taken the join out.
     Out,
-    /// It was dropped, and all that it made is forgotten.
+    /// The join was dropped, and its state freed.
     Gone,
 }
 
@@ -50,17 +49,17 @@ impl Joins {
         }
     }
 
-    /// Whether a join is out of its place, and will be back.
+    /// Whether a join is temporarily out of its place.
     pub fn is_out(&self, id: JoinId) -> bool {
         matches!(self.places[id as usize], Place::Out)
     }
 
-    /// All that are in their places, also those that were dropped.
+    /// Iterates over all joins in their places, including dropped ones.
     pub fn all(&self) -> impl Iterator<Item = &Join> {
         self.places.iter().filter_map(Place::join)
     }
 
-    /// Those that have not been dropped, oldest first.
+    /// Iterates over the joins that have not been dropped, oldest first.
     pub fn live(&self) -> impl Iterator<Item = &Join> {
         self.all().filter(|join| !self.dropped.contains(&join.id))
     }
@@ -69,7 +68,7 @@ impl Joins {
         self.live().find(|join| join.name == name)
     }
 
-    /// The number of the next join that is added.
+    /// The number of the next join.
     pub fn next_id(&self) -> JoinId {
         self.places.len() as JoinId
     }
@@ -79,7 +78,7 @@ impl Joins {
         self.places.push(Place::There(Box::new(join)));
     }
 
-    /// A join is seen by nobody any more.
+    /// Marks a join as dropped.
     pub fn drop_join(&mut self, id: JoinId) {
         self.dropped.push_back(id);
     }
@@ -88,12 +87,12 @@ impl Joins {
         !self.dropped.is_empty()
     }
 
-    /// The first of those that have yet to be forgotten.
+    /// The first dropped join whose state has not been freed.
     pub fn first_dropped(&self) -> Option<JoinId> {
         self.dropped.front().copied()
     }
 
-    /// The first of those that were dropped is forgotten.
+    /// Removes the first dropped join, whose state has been freed.
     pub fn remove_first_dropped(&mut self) -> Option<Box<Join>> {
         let id = self.dropped.pop_front()?;
         match std::mem::replace(&mut self.places[id as usize], Place::Gone) {
@@ -108,7 +107,7 @@ impl Joins {
 }
 
 impl Engine {
-    /// Does something to a join, which is out of its place meanwhile. Nothing if it is out already, or gone.
+    /// Runs `run` on a join, which is out of its place meanwhile. Returns `None` if it is out already, or gone.
     #[inline]
     pub(crate) fn with_join<T>(
         &mut self,

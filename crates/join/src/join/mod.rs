@@ -1,8 +1,8 @@
-//! One join: its definition, the rows it has made, and what keeps them fresh.
+//! One join: its definition, its output rows, and the state that keeps them fresh.
 //!
-//! `joins` has all of an engine. Of one, `node` is what a fill was computed from, `updater` which outputs follow from a source range, `target` what a
-//! write must know of a fill, and `page` how its rows are split. `run` is what one evaluation carries along, and `combine` says what
-//! becomes of the rows that it finds.
+//! `joins` holds all joins of an engine. `node` records the source rows that a fill was computed from, `updater` the
+//! outputs that depend on a source range, `target` the part of a fill's state that writes need, and `page` the split of
+//! a join's rows. `run` is the state of one evaluation, and `combine` applies the rows that it finds.
 
 pub(crate) mod combine;
 pub(crate) mod joins;
@@ -39,44 +39,45 @@ pub struct Join {
     pub id: JoinId,
     pub name: String,
     pub definition: Definition,
-    /// The plan: which source is read at which level.
+    /// The plan: the source that is read at each level.
     pub order: Vec<usize>,
     /// The table of each level's source.
     pub tables: Vec<TableId>,
     pub table: TableId,
-    /// All joins that this one reads from, directly or through others, each after those that it reads from.
+    /// The joins that this one depends on, directly or through others, in dependency order.
     pub upstream: Vec<JoinId>,
     pub output: Output,
-    /// What a page of the output's table is to this join, if it is read in pages.
+    /// This join's part of the pages of the output's table, if it is read in pages.
     pub page: Option<Page>,
     pub status: Status,
-    /// Fills of all keys that begin with some bytes, by these: most reads are of one of these as a whole, or lie in a tail.
+    /// Fills that cover all keys with a prefix, by that prefix. Most reads are of one of these, or are inside a tail.
     pub wholes: ByteMap<u32>,
-    /// Other fills that reach to the end of a group of the output's table, by what the group's keys begin with.
+    /// Other fills that reach to the end of a group of the output's table, by the group's prefix.
     pub tails: ByteMap<u32>,
     pub fills: Slab<Fill>,
-    /// By fill.
+    /// Indexed by fill.
     pub targets: Vec<Target>,
-    /// By number of a group of the output's table: the fill that is its rest from some key on, when last looked.
+    /// The fill that covers the end of each group of the output's table, as of the last lookup. Indexed by group
+    /// number.
     pub fill_of_group: Vec<u32>,
     pub inner: Slab<Inner>,
     pub leaves: Slab<Leaf>,
     pub contexts: Slab<Context>,
-    /// By level.
+    /// Indexed by level.
     pub updaters: Vec<Updaters>,
-    /// Lists with changes that not all entries have seen.
+    /// Lists with changes that have not been applied to all entries.
     pub lists_with_backlog: Vec<(u8, u32)>,
-    /// Fills that others were computed from, with pending entries or drained groups.
+    /// Fills that other fills were computed from, and that have pending rows or drained groups.
     pub unsettled: BTreeSet<u32>,
-    /// What fills and inner nodes hold beside their records.
+    /// Memory of fills and inner nodes, besides their records.
     pub held_bytes: usize,
-    /// Counters for whoever operates it.
+    /// Statistics.
     pub filled: u64,
     pub evicted: u64,
     pub converted: u64,
-    /// Rows that ranges left out, since they do not add up.
+    /// Number of invalid aggregates that ranges omitted.
     pub left_out: Cell<u64>,
-    /// The tables that it reads tell it of changes.
+    /// Whether the tables that it reads report their changes to it.
     pub is_subscribed: bool,
     /// Keys of the output that clients cache.
     pub tracked: Tracked,
@@ -86,42 +87,43 @@ pub struct Join {
 #[derive(Debug)]
 pub struct Fill {
     pub range: KeyRange,
-    /// What all output keys of the range begin with, in whole elements of the pattern.
+    /// The common prefix of all output keys in the range, in complete elements of the pattern.
     pub prefix: Box<[u8]>,
     pub elements: u8,
-    /// The range is that prefix.
+    /// Whether the range consists of all keys with that prefix.
     pub is_prefix: bool,
     /// The slots that the range fixes, and their values.
     pub fixed: u32,
     pub packed: Box<[u8]>,
-    /// Bounds on the first slot that is not fixed.
+    /// Bounds on the first slot without a fixed value.
     pub bounds: Option<SlotBounds>,
     /// The node of the first level.
     pub root: u32,
     pub unsettled: Option<Box<Unsettled>>,
-    /// How many nodes of other joins were computed from rows of this range: it stays while there are any.
+    /// Number of other joins' nodes that were computed from rows of this range. The fill is not dropped while it is
+    /// positive.
     pub pins: u32,
-    /// Tells this fill from others that had its number.
+    /// Distinguishes this fill from others that had the same number.
     pub serial: u32,
     pub filled_at: u64,
-    /// How often it was read, since the tick `opened`.
+    /// Number of reads since the tick `opened`.
     pub reads: u64,
     pub opened: u64,
-    /// Leaves that are copied at reads only (see `auto`).
+    /// Leaves in pull mode, whose rows are copied by reads (see `auto`).
     pub pulled: Vec<u32>,
-    /// Changes of its sources are applied to it, whatever the join's mode (see `transient_fill`).
+    /// Whether source changes are applied to the fill, whatever the join's mode (see `transient_fill`).
     pub is_maintained: bool,
 }
 
-/// What a fill must catch up with before it is read.
+/// The work that a fill needs before it can be read.
 #[derive(Debug, Default)]
 pub struct Unsettled {
-    /// Rows of checked sources that came (`true`) or went, by node and the slots that they bind. A row that came and
-    /// went again is not here.
+    /// Rows of checked sources that were added (`true`) or removed, by node and the slots that they bind. A row that
+    /// was added and removed again is not in the map.
     pub pending: BTreeMap<(u32, Box<[u8]>), bool>,
-    /// Nodes whose source range has been read only below a key, by level and number, with that key (see `unread`).
+    /// Nodes whose source range was read only below a key, by level and number, with that key (see `unread`).
     pub unread: BTreeMap<(u8, u32), Box<[u8]>>,
-    /// Groups to be read again, once all else is done.
+    /// Groups to compute again, after all other work.
     pub drained: BTreeSet<Box<[u8]>>,
 }
 
@@ -158,7 +160,7 @@ impl Vacant for Fill {
     }
 }
 
-/// Snapshots have no nodes.
+/// Fills that are not maintained have no nodes.
 pub const NO_NODE: u32 = u32::MAX >> 1;
 
 impl Fill {
@@ -219,7 +221,7 @@ impl Join {
         }
     }
 
-    /// Whether a number is still that of the fill which had a serial.
+    /// Whether a number still identifies the fill with this serial.
     pub fn fill_is_there(&self, number: u32, serial: u32) -> bool {
         let fill = self.fills.at(number);
         fill.is_some_and(|fill| fill.serial == serial && !fill.is_vacant())
@@ -233,7 +235,7 @@ impl Join {
         self.order.len() - 1
     }
 
-    /// Adds an updater; says which list it is in.
+    /// Adds an updater. Returns the number of its list.
     pub fn add_updater(
         &mut self,
         level: usize,
@@ -257,7 +259,7 @@ impl Join {
         });
     }
 
-    /// Lets an entry see one more waiting change of its list; says where it is then.
+    /// Moves an entry past one more pending change of its list, which it reflects. Returns its new position.
     pub fn pass(&mut self, level: usize, list: u32, at: usize, waiting: usize) -> usize {
         let is_last = level == self.last_level();
         let (leaves, inner) = (&mut self.leaves, &mut self.inner);
@@ -269,7 +271,7 @@ impl Join {
             })
     }
 
-    /// What a fill has yet to catch up with, to be added to.
+    /// Returns the outstanding work of a fill, for additions.
     pub fn unsettle(&mut self, fill: u32) -> &mut Unsettled {
         if self.fills.get(fill).pins > 0 {
             self.unsettled.insert(fill);
@@ -280,7 +282,7 @@ impl Join {
         self.fills.get_mut(fill).unsettled.get_or_insert_default()
     }
 
-    /// Counts nodes of other joins that were computed from rows of a fill.
+    /// Changes the number of other joins' nodes that were computed from rows of a fill.
     pub fn pin(&mut self, number: u32, change: i32) {
         let fill = self.fills.get_mut(number);
         fill.pins = fill
@@ -294,14 +296,14 @@ impl Join {
         }
     }
 
-    /// A fill has caught up with everything.
+    /// Marks a fill as settled.
     pub fn settled(&mut self, fill: u32) {
         self.fills.get_mut(fill).unsettled = None;
         self.targets[fill as usize].unsettled = false;
         self.unsettled.remove(&fill);
     }
 
-    /// The fill that covers all of a range, if one does.
+    /// Returns the fill that covers the complete range, if there is one.
     pub fn covering(&self, range: &KeyRange) -> Option<u32> {
         if is_successor(&range.lo, &range.hi)
             && let Some(&number) = self.wholes.get(&range.lo)
@@ -324,7 +326,7 @@ impl Join {
         self.status.covering(&range.lo, &range.hi)
     }
 
-    /// The fill that is the rest of a group from some key on, or the whole group.
+    /// Returns the fill that covers the end of a group, or the complete group.
     pub fn fill_of_head(&self, head: &[u8]) -> Option<u32> {
         self.tails
             .get(head)
@@ -332,7 +334,7 @@ impl Join {
             .copied()
     }
 
-    /// What a filled range is known by in `wholes` (`true`) or in `tails`.
+    /// Returns a filled range's key in `wholes` (`true`) or in `tails`.
     fn known_by<'r>(&self, range: &'r KeyRange) -> Option<(bool, &'r [u8])> {
         if is_successor(&range.lo, &range.hi) {
             return Some((true, &range.lo));
@@ -341,7 +343,7 @@ impl Join {
         is_successor(head, &range.hi).then_some((false, head))
     }
 
-    /// Looks for the group of a fill's prefix, for fan-out and reads.
+    /// Looks up the group of a fill's prefix, for fan-out and reads.
     pub fn aim(&mut self, number: u32) {
         let fill = self.fills.get(number);
         let mut target = Target::new(fill, &self.output.rows);
@@ -367,14 +369,14 @@ impl Join {
         }
     }
 
-    /// Asks the processor for the number of the fill that a group lies in.
+    /// Prefetches the number of the fill that covers a group.
     pub fn prefetch_fill(&self, group: GroupId) {
         if let Some(fill) = self.fill_of_group.get(group.index()) {
             prefetch(fill);
         }
     }
 
-    /// Asks for the target of the fill that a group lies in.
+    /// Prefetches the target of the fill that covers a group.
     pub fn prefetch_target(&self, group: GroupId) {
         let fill = self.fill_of_group.get(group.index());
         if let Some(target) = fill.and_then(|&fill| self.targets.get(fill as usize)) {
@@ -382,7 +384,7 @@ impl Join {
         }
     }
 
-    /// Remembers that a range is filled.
+    /// Records that a fill's range is filled.
     pub fn cover(&mut self, number: u32) {
         let range = &self.fills.get(number).range;
         self.status.insert(range, number);
@@ -440,12 +442,12 @@ fn tail_bytes(head: &[u8]) -> usize {
     head.len() + 32
 }
 
-/// What a pending entry takes.
+/// Memory of a pending entry, in bytes.
 pub fn pending_bytes(packed: &[u8]) -> usize {
     packed.len() + 72
 }
 
-/// Tells a node where its entry is.
+/// Stores an entry's position in its node.
 fn place(
     leaves: &mut Slab<Leaf>,
     inner: &mut Slab<Inner>,
@@ -453,7 +455,7 @@ fn place(
     entry: Entry,
     position: u32,
 ) {
-    // The entry that is being removed moves to the list's end first; its node is gone by then.
+    // An entry that is being removed first moves to the end of the list; its node no longer exists then.
     if is_last {
         if let Some(leaf) = leaves.at_mut(entry.node()) {
             leaf.position = position;

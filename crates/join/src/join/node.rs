@@ -1,4 +1,4 @@
-//! The tree of nodes that a fill leaves behind: what it was computed from, so that it can be kept fresh and taken back.
+//! The tree of nodes of a fill: the source rows that it was computed from, so that it can be maintained and taken back.
 //!
 //! ```text
 //! fill t|ann|…  ──►  Inner: rows of s|ann|…        (a checked source: one child per row that has been applied)
@@ -6,9 +6,9 @@
 //!                      └── cid ──► Leaf: rows of p|cid|…   (the value's source: its rows are the output's)
 //! ```
 //!
-//! 1. The children of an inner node are the checked rows that the output reflects. What changed since lies in the
-//!    fill's pending entries, so the output can be taken back exactly, whatever the source holds by now.
-//! 2. Each node has one entry in an updater list of its source, and knows its list and position.
+//! 1. The children of an inner node are the checked rows that the output reflects. Later changes are in the fill's
+//!    pending entries. The output can therefore be taken back exactly, whatever the source contains now.
+//! 2. Each node has one entry in an updater list of its source, and stores its list and position.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct Inner {
     pub level: u8,
     pub list: u32,
     pub position: u32,
-    /// The slots bound when the node was reached, and their values.
+    /// The slots that were bound when the node was reached, and their values.
     pub bound: u32,
     pub packed: Box<[u8]>,
     pub children: Children,
@@ -54,7 +54,7 @@ impl Vacant for Inner {
 pub struct Leaf {
     pub list: u32,
     pub position: u32,
-    /// Slot values that neither the fill's prefix nor the source's key tells; or [`NO_CONTEXT`].
+    /// Slot values that are neither in the fill's prefix nor in the source's key, or [`NO_CONTEXT`].
     pub context: u32,
 }
 
@@ -74,7 +74,7 @@ impl Vacant for Leaf {
     }
 }
 
-/// Slot values that a leaf cannot find elsewhere.
+/// Slot values that a leaf cannot derive from its fill and its source's keys.
 #[derive(Debug, Default)]
 pub struct Context {
     pub slots: u32,
@@ -91,10 +91,10 @@ impl Vacant for Context {
     }
 }
 
-/// Children by the slots that their row binds.
+/// Children, by the slots that their row binds.
 #[derive(Debug)]
 pub enum Children {
-    /// Slots of at most eight bytes together: sorted numbers.
+    /// Sorted numbers, for slots of at most eight bytes in total.
     Short {
         keys: Vec<u64>,
         nodes: Vec<u32>,
@@ -102,12 +102,12 @@ pub enum Children {
     Long(BTreeMap<Box<[u8]>, u32>),
 }
 
-/// What a child costs, beside the bytes of a long key.
+/// Memory of a child, besides the bytes of a long key.
 const SHORT_BYTES: usize = size_of::<u64>() + size_of::<u32>();
 const LONG_BYTES: usize = 40;
 
 impl Children {
-    /// Room for children that bind `slots`.
+    /// Creates a container for children that bind `slots`.
     pub fn new(slots: u32, table: &[Slot]) -> Self {
         let width = ids(slots).try_fold(0, |sum, id| table[id as usize].width.map(|w| sum + w));
         match width {
@@ -119,7 +119,7 @@ impl Children {
         }
     }
 
-    /// Adds a child; says how many bytes more that takes.
+    /// Adds a child. Returns the additional memory in bytes.
     pub fn insert(&mut self, packed: &[u8], node: u32) -> usize {
         match self {
             Children::Short { keys, nodes } => {
@@ -141,7 +141,7 @@ impl Children {
         }
     }
 
-    /// Makes room; says how many bytes more that takes.
+    /// Reserves memory for `more` children. Returns the additional memory in bytes.
     pub fn reserve(&mut self, more: usize) -> usize {
         let Children::Short { keys, nodes } = self else {
             return 0;
@@ -152,7 +152,7 @@ impl Children {
         (keys.capacity() - before) * SHORT_BYTES
     }
 
-    /// Takes a child out, and says how many bytes that frees.
+    /// Removes a child. Returns its node and the memory freed, in bytes.
     pub fn remove(&mut self, packed: &[u8]) -> Option<(u32, usize)> {
         match self {
             Children::Short { keys, nodes } => {
@@ -166,7 +166,7 @@ impl Children {
         }
     }
 
-    /// All children with the slots they bind, packed; `width` is that of the slots where they are short.
+    /// Passes all children to `each`, with the packed slots that they bind. `width` is the total width of short slots.
     pub fn drain(self, width: usize, mut each: impl FnMut(&[u8], u32)) {
         match self {
             Children::Short { keys, nodes } => {

@@ -1,4 +1,4 @@
-//! A join's part of a page: how its rows are split so that they are found by page and word (see `tables::pages`).
+//! A join's part of a page: the split of its rows by page and word (see `tables::pages`).
 
 use crate::base::key_range::{KeyRange, is_successor};
 use crate::base::pattern::{Binding, Element};
@@ -6,17 +6,17 @@ use crate::base::rows::Split;
 use crate::join::Join;
 use crate::language::grammar::JoinMode;
 
-/// What a page is to one join.
+/// A page from the view of one join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// What all its keys begin with has this length.
+    /// Length of the prefix that all keys of the page share.
     pub len: usize,
-    /// What the join's rows go on with.
+    /// The literal text of the join's keys after that prefix.
     pub word: Box<[u8]>,
 }
 
 impl Join {
-    /// Has the rows of a join that has none split as its first fill suggests.
+    /// Splits the rows of a join without rows as its first fill suggests.
     pub fn split_for(&mut self, gap: &KeyRange, prefix: &[u8], elements: usize) {
         if self.fills.len() > 0 || !self.output.rows.is_empty() {
             return;
@@ -48,7 +48,7 @@ impl Join {
         }
     }
 
-    /// Has the rows of a join that was never read split as its part of a page that others fill suggests.
+    /// Splits the rows of a join that was never read as its part of a page, which other joins fill, suggests.
     pub fn split_with(&mut self, page: &KeyRange) {
         if self.page.is_some() {
             return;
@@ -66,7 +66,8 @@ impl Join {
         }
     }
 
-    /// Whether what is stored can be read, once it is filled and settled, and none of it be an error.
+    /// Whether the stored rows can be output without checks once they are filled and settled: none of them can be
+    /// invalid.
     pub fn is_read_as_stored(&self) -> bool {
         let definition = &self.definition;
         definition.mode == JoinMode::Push
@@ -74,7 +75,7 @@ impl Join {
             && (definition.shape.row_state()).is_none_or(|state| state.always_prints())
     }
 
-    /// Whether no change of this one's output has yet to be applied to others that were computed from it.
+    /// Whether all changes of this join's output have been applied to the outputs that depend on it.
     pub fn is_idle(&self) -> bool {
         self.lists_with_backlog.is_empty() && self.unsettled.is_empty()
     }

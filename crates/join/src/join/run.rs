@@ -1,4 +1,4 @@
-//! Run: what one evaluation of a join over a range of its output carries along, and where its rows go.
+//! The state of one evaluation of a join over a range of its output, and the destination of its rows.
 
 use crate::base::gathered::Gathered;
 use crate::base::key_range::KeyRange;
@@ -13,33 +13,33 @@ pub struct Run {
     pub bounds: Option<SlotBounds>,
     /// Elements of the output that the range fixes.
     pub elements: usize,
-    /// All rows that the fixed slots allow are in the range.
+    /// Whether the range contains all rows that the fixed slots allow.
     pub is_prefix: bool,
-    /// The fill that keeps the rows; without, they go to `taken`.
+    /// The fill that stores the rows; without one, they go to `taken`.
     pub fill: Option<u32>,
     pub leaves_nodes: bool,
     pub taken: Taken,
     pub effects: Effects,
     pub now: u64,
-    /// Why less than all was computed, if it was.
+    /// Why the result is incomplete, if it is.
     pub shortfall: Option<Shortfall>,
-    /// The value's row, where its source is not the last.
+    /// The value's row, if its source is not at the last level.
     pub value: Option<(Box<[u8]>, Value)>,
     pub key: Vec<u8>,
 }
 
-/// Why an evaluation did not come to its end.
+/// The reason why an evaluation is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shortfall {
-    /// A source range is missing, or is being filled: what is needed is noted with the read, which is then made again.
+    /// A source range is missing or being filled. The read has recorded what it needs, and is retried.
     RangeMissing,
-    /// Nothing keeps fresh what is computed, and it is more than may be computed in one go: it is to be done in another way.
+    /// A computation that is not maintained exceeds the budget of one step, and needs another method.
     TooMuch,
 }
 
-/// Where rows go that are not kept.
+/// The destination of rows that are not stored.
 pub enum Taken {
-    /// Copies, one to one.
+    /// Copies of source rows.
     Copies(Gathered),
     Output(Output),
 }
@@ -76,7 +76,8 @@ impl Run {
         }
     }
 
-    /// Computes without keeping. `None` if the join has no rows in the range. Binds what the range fixes.
+    /// Starts an evaluation without storing rows. Binds the slots that the range fixes. Returns `None` if the join
+    /// cannot have rows in the range.
     pub fn taking(join: &Join, range: &KeyRange, binding: &mut Binding, now: u64) -> Option<Self> {
         let definition = &join.definition;
         let constraint = definition
@@ -102,12 +103,12 @@ impl Run {
         })
     }
 
-    /// Notes that less than all is computed. What is too much stays so, whatever is missing besides.
+    /// Records that the result is incomplete. `TooMuch` takes precedence.
     pub fn fall_short(&mut self, why: Shortfall) {
         self.shortfall = self.shortfall.max(Some(why));
     }
 
-    /// Writes the output key of a combination; of `top`, the group's. `false` if it is not in the range.
+    /// Writes the output key of a combination; for `top`, the group's key. Returns `false` if it is not in the range.
     pub fn write_key(&mut self, join: &Join, binding: &Binding) -> bool {
         let definition = &join.definition;
         self.key.clear();
@@ -124,7 +125,7 @@ impl Run {
         }
     }
 
-    /// One combination of a one-to-one copy is complete.
+    /// Records a complete combination of a one-to-one copy.
     pub fn take_copy(&mut self, join: &Join, binding: &Binding, value: &[u8]) {
         if self.write_key(join, binding)
             && let Taken::Copies(rows) = &mut self.taken
@@ -134,7 +135,7 @@ impl Run {
     }
 }
 
-/// A rank is counted, never read from a source.
+/// A rank is computed, never read from a source.
 pub(crate) fn forget_rank(join: &Join, binding: &mut Binding) {
     if let Some(rank) = join.definition.shape.rank {
         binding.bound &= !(1 << rank.slot);

@@ -1,31 +1,34 @@
-//! Targets: what fan-out must know of a fill to copy a row to it, and a read to find it fresh, in half a cache line.
+//! Targets: the part of a fill's state that fan-out needs to copy a row to it, and that a read needs to find it fresh,
+//! in half a cache line.
 //!
-//! The rest of a fill is large and lies elsewhere; a write with many readers touches one target for each, and the end of
-//! its group in the output's table. A read of what is filled and fresh touches the group's record, one target, and rows.
+//! The rest of a fill is large and stored elsewhere. A write with many readers accesses one target for each, and the
+//! end of its group in the output's table. A read of a filled and fresh range accesses the group's record, one target
+//! and the rows.
 
 use crate::base::key_range::successor;
 use crate::base::rows::{GroupId, Rows};
 use crate::join::Fill;
 
-/// The longest lower bound that a target holds.
+/// Maximum length of a lower bound that is stored in a target.
 const LOW_BYTES: usize = 13;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Target {
-    /// The group of the fill's prefix in the output's table, when last looked.
+    /// The group of the fill's prefix in the output's table, as of the last lookup.
     pub group: Option<GroupId>,
-    /// Elements of the output that the prefix has.
+    /// Number of output elements in the prefix.
     pub elements: u8,
-    /// The fill is the rest of its group from here on; else what it holds must be compared with its range.
+    /// Length of the lower bound in `low`. If `is_tail` is set, the fill covers its group from there on; otherwise keys
+    /// must be compared with the fill's range.
     low_len: u8,
     pub is_tail: bool,
-    /// The prefix is what all keys of some group of the output's table begin with, and no others.
+    /// Whether the prefix is exactly the common prefix of a group of the output's table.
     pub is_group: bool,
-    /// The fill has something to catch up with.
+    /// Whether the fill has outstanding work.
     pub unsettled: bool,
-    /// Read since the evictor last came by.
+    /// Whether it was read since the evictor's last visit.
     pub visited: bool,
-    /// Read again after it was filled.
+    /// Whether it was read again after it was filled.
     pub is_reread: bool,
     low: [u8; LOW_BYTES],
 }
@@ -57,18 +60,18 @@ impl Target {
         target
     }
 
-    /// Takes over what was marked while the fill was aimed at before.
+    /// Copies the marks of an earlier target of the same fill.
     pub fn keep_marks(&mut self, before: &Target) {
         self.unsettled = before.unsettled;
         (self.visited, self.is_reread) = (before.visited, before.is_reread);
     }
 
-    /// Marks that it was read again.
+    /// Marks the fill as read again.
     pub fn visit(&mut self) {
         (self.visited, self.is_reread) = (true, true);
     }
 
-    /// Whether the fill is known to hold the key that is its prefix and this suffix.
+    /// Whether the fill certainly covers the key that consists of its prefix and `suffix`.
     pub fn holds(&self, suffix: &[u8]) -> bool {
         self.is_tail && *suffix >= self.low[..usize::from(self.low_len)]
     }

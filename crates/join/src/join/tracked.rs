@@ -1,4 +1,4 @@
-//! The keys of a join's output that clients cache (`evaluate::tracked` reports them when their rows may have changed).
+//! The keys of a join's output that clients cache. `evaluate::tracked` reports them when their rows may have changed.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use crate::base::key_range::KeyRange;
 pub struct Tracked {
     keys: BTreeSet<Box<[u8]>>,
     stale: Vec<Box<[u8]>>,
-    /// A fill that other joins were computed from awaits changes: what was read of those joins may be stale.
+    /// A fill that other joins were computed from has outstanding changes, so rows read from those joins may be stale.
     is_downstream_stale: bool,
 }
 
@@ -49,7 +49,7 @@ impl Tracked {
         self.is_downstream_stale = true;
     }
 
-    /// Says whether [`Tracked::downstream_changed`] was called since this was asked last.
+    /// Returns whether [`Tracked::downstream_changed`] was called since the last call of this function.
     pub fn take_downstream_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_downstream_stale)
     }
@@ -58,7 +58,7 @@ impl Tracked {
         self.stale.extend(std::mem::take(&mut self.keys));
     }
 
-    /// Moves the reported keys to others.
+    /// Moves the reported keys to `all`.
     pub fn take_stale(&mut self, all: &mut Vec<Box<[u8]>>) {
         all.append(&mut self.stale);
     }

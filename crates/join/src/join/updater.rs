@@ -1,14 +1,14 @@
-//! Updaters: which outputs a change to a source range must be applied to.
+//! Updaters: the outputs that a change to a source range must be applied to.
 //!
-//! A filled range of output leaves an updater on each source range it was computed from. A source range is a prefix of
-//! the source's keys, so the updaters of one source lie in lists by prefix: a change finds its lists by hashing as many
-//! prefixes of the key as there are lengths in use, most often one. A list is one block of memory: fan-out walks it.
+//! A filled output range leaves an updater on each source range that it was computed from. A source range is a prefix
+//! of the source's keys, so the updaters of one source are in lists by prefix. To find its lists, a change hashes one
+//! prefix of its key per prefix length in use, usually one. A list is one memory block, which fan-out scans.
 //!
-//! 1. An entry knows its place in no other way than through its node, which holds list and position; whoever moves an
-//!    entry tells its node. So removal takes constant time.
-//! 2. A change that is too large to apply at once waits in the list's queue, oldest first. The entries before `done` of
-//!    a waiting change have seen it, the others have not. `done` never rises along the queue.
-//! 3. A list without entries does not exist.
+//! 1. An entry does not store its position; its node stores list and position, and is updated when the entry moves.
+//!    Removal therefore takes constant time.
+//! 2. A change that is too large to apply immediately waits in the list's queue, oldest first. It has been applied to
+//!    the entries before its `done`, and not to the others. `done` never increases along the queue.
+//! 3. Empty lists are removed.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,11 +18,11 @@ use crate::base::pattern::{Pattern, Slot};
 use crate::base::rows::Value;
 use crate::base::slab::{Slab, Vacant};
 
-/// What entries of a list must see.
+/// An event to apply to the entries of a list.
 #[derive(Debug)]
 pub enum Event {
     Row(Change),
-    /// From now on the range is copied at reads only, or at writes again (see `auto`).
+    /// Switches the range between copying on reads and on writes (see `auto`).
     Convert {
         pulled: bool,
     },
@@ -39,11 +39,11 @@ pub struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     pub fill: u32,
-    /// The node's number, with [`PLAIN`].
+    /// The node's number, with the flag [`PLAIN`].
     node: u32,
 }
 
-/// The output key is the fill's prefix and a suffix that is the same for all plain entries of the list.
+/// Set if the output key is the fill's prefix plus a suffix that all plain entries of the list share.
 const PLAIN: u32 = 1 << 31;
 
 impl Entry {
@@ -66,7 +66,7 @@ impl Entry {
 #[derive(Debug)]
 pub struct Waiting {
     pub event: Rc<Event>,
-    /// Which of all waiting changes this is.
+    /// The change's number among all deferred changes.
     pub sequence: u64,
     done: usize,
 }
@@ -77,9 +77,10 @@ pub struct List {
     pub queue: VecDeque<Waiting>,
     pub prefix: Box<[u8]>,
     pub elements: usize,
-    /// Only copied at reads (see `auto`). Where a conversion waits, this holds for entries that have not seen it.
+    /// Whether rows are copied only by reads (see `auto`). While a conversion is queued, this is the mode of entries
+    /// that it was not applied to.
     pub pulled: bool,
-    /// How often the range was written, and from when on that is counted.
+    /// Number of writes to the range since the time `since`.
     pub writes: u32,
     pub since: u64,
 }
@@ -108,11 +109,11 @@ struct Length {
     lists: ByteMap<u32>,
 }
 
-/// What a list costs beside its entries.
+/// Memory of a list, besides its entries.
 const LIST_BYTES: usize = 24;
 
 impl Updaters {
-    /// Adds an entry to the list of a prefix that has `elements` elements of the source's pattern.
+    /// Adds an entry to the list of a prefix with `elements` elements of the source's pattern.
     pub fn add(
         &mut self,
         prefix: &[u8],
@@ -163,7 +164,7 @@ impl Updaters {
         }
     }
 
-    /// Removes a list that has no entries left.
+    /// Removes an empty list.
     pub fn forget(&mut self, number: u32) {
         let list = self.lists.remove(number);
         self.bytes -=
@@ -179,7 +180,7 @@ impl Updaters {
         }
     }
 
-    /// The lists whose entries a change to `key` is applied to.
+    /// Passes the lists to which a change of `key` applies to `found`.
     pub fn lists_for(
         &self,
         key: &[u8],
@@ -207,7 +208,7 @@ impl Updaters {
 }
 
 impl List {
-    /// Adds an entry that has seen all waiting changes: it was computed from rows that have them.
+    /// Adds an entry that reflects all queued changes, because it was computed from the current rows.
     fn push(&mut self, entry: Entry, mut moved: impl FnMut(Entry, u32)) {
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(self.entries.len() / 8 + 1);
@@ -239,7 +240,7 @@ impl List {
         }
     }
 
-    /// Puts the entry at `at` among those that have seen waiting change number `waiting`; says where it is then.
+    /// Moves the entry at `at` past queued change number `waiting`, which it reflects. Returns its new position.
     pub fn pass(&mut self, at: usize, waiting: usize, moved: &mut impl FnMut(Entry, u32)) -> usize {
         let done = self.queue[waiting].done;
         debug_assert!(at >= done, "invariant 2");
@@ -264,7 +265,8 @@ impl List {
         });
     }
 
-    /// The next entries, at most `budget`, that have not seen the oldest waiting change; they are taken as having seen it.
+    /// Returns the next entries, at most `budget`, that the oldest queued change must be applied to, and marks them as
+    /// done.
     pub fn advance(&mut self, budget: usize) -> Option<(Rc<Event>, std::ops::Range<usize>)> {
         let waiting = self.queue.front_mut()?;
         let start = waiting.done;
@@ -273,7 +275,7 @@ impl List {
         Some((waiting.event.clone(), start..end))
     }
 
-    /// Ends the oldest waiting change if all have seen it.
+    /// Removes the oldest queued change if it was applied to all entries.
     pub fn retire(&mut self) -> Option<u64> {
         let done = self.queue.front()?.done == self.entries.len();
         if !done {
@@ -286,7 +288,7 @@ impl List {
         Some(waiting.sequence)
     }
 
-    /// Whether an entry that has seen the first `seen` waiting changes is copied at reads only.
+    /// Whether an entry that reflects the first `seen` queued changes is copied only by reads.
     pub fn is_pulled(&self, seen: usize) -> bool {
         let converted = |waiting: &Waiting| match *waiting.event {
             Event::Convert { pulled } => Some(pulled),
@@ -296,7 +298,7 @@ impl List {
         last.unwrap_or(self.pulled)
     }
 
-    /// Which waiting changes the entry at `at` has not seen, oldest first.
+    /// Returns the index of the first queued change that was not applied to the entry at `at`.
     pub fn unseen(&self, at: usize) -> usize {
         self.queue
             .iter()
@@ -304,7 +306,7 @@ impl List {
             .unwrap_or(self.queue.len())
     }
 
-    /// The first entry that has not seen all waiting changes.
+    /// Returns the index of the first entry that does not reflect all queued changes.
     pub fn behind(&self) -> usize {
         self.queue.back().map_or(self.entries.len(), |w| w.done)
     }

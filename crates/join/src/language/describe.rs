@@ -1,11 +1,11 @@
-//! A definition and its plan in words, for people.
+//! Describes a definition and its plan as text.
 
 use std::fmt::Write;
 
 use crate::language::definition::Definition;
 use crate::language::grammar::JoinMode;
 
-/// Says what a join will do: its mode, the order in which its sources are read, and what its rows are.
+/// Appends a description of a join: its mode, the order in which it reads its sources, and its rows.
 pub fn describe(name: &str, definition: &Definition, order: &[usize], out: &mut String) {
     let _ = writeln!(out, "join {name}: {}", definition.text);
     let keeps = match definition.mode {

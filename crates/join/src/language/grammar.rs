@@ -1,4 +1,4 @@
-//! The text of a join, parsed into what was said; [`definition`](crate::language::definition) checks what it means.
+//! Parses the text of a join into a syntax tree; [`definition`](crate::language::definition) checks its meaning.
 //!
 //! ```text
 //! join      = output "=" [mode] clause {clause} ["else" text]
@@ -8,27 +8,28 @@
 //! condition = ("value" | "<slot>") ("=" | "!=" | "<" | "<=" | ">" | ">=") literal
 //! ```
 //!
-//! Words are separated by blanks, and a comma may follow a clause. `output` and `source` are *patterns*: literal
+//! Words are separated by white space, and a comma may follow a clause. `output` and `source` are *patterns*: literal
 //! text with `<slots>`. A pattern begins with its table's name and `|` or `:`. `<time:10>` is a slot of exactly 10
-//! bytes; said once, the width holds for the slot wherever it stands. A slot without a width takes the bytes up to
-//! the literal text that follows it, or to the key's end. `<<` is a literal `<`. A literal in a condition may stand in
-//! single or double quotes.
+//! bytes; the width is stated once and applies to all occurrences of the slot. A slot without a width extends to the
+//! literal text after it, or to the end of the key. `<<` is a literal `<`. A literal in a condition may be in single or
+//! double quotes.
 //!
-//! One clause says what the value is, the others `check` that a row is there:
+//! One clause defines the value; the others `check` that a row exists:
 //!
 //! | operator | value of an output row |
 //! |---|---|
-//! | `copy` | the source's value; of several, that of the last source key |
-//! | `count` | how many source rows there are, once per combination of checked rows |
+//! | `copy` | the source's value; if several source rows match, that of the last source key |
+//! | `count` | the number of source rows, counted once per combination of checked rows |
 //! | `sum`, `avg` | of the source's values, exact to nine decimals; an average is rounded to six |
-//! | `min`, `max` | the least or greatest value: numbers by size, before any text, text by bytes |
-//! | `distinct` | how many different values there are |
+//! | `min`, `max` | the least or greatest value: numbers by value, before any text; text by bytes |
+//! | `distinct` | the number of different values |
 //! | `top k` | the k greatest (`desc`, the default) or least (`asc`) values of a group, one row each: the output has a slot `<rank:width>` that counts from 1; the slots before it are the group |
 //!
-//! An output row without source rows does not exist: there is no count of zero. `else 0` has it read as 0 by those who ask
-//! for that one key; it still does not exist, and ranges and other joins do not show it.
+//! An output row without source rows does not exist: there is no count of zero. With `else 0`, a read of that single
+//! key returns 0; the row still does not exist, and ranges and other joins do not include it.
 //!
-//! A condition on `value` bounds the values of the clause before it; rows outside are as if they were not there.
+//! A condition on `value` restricts the values of the clause before it; rows that do not satisfy it are ignored. If the
+//! literal is a number, only numbers satisfy the condition. A condition on a slot compares bytes.
 //! Against a number it holds for numbers only. A condition on a slot compares bytes.
 
 use crate::error::DefinitionError;
@@ -36,26 +37,26 @@ use crate::language::words::Words;
 pub use crate::operators::Operator;
 use crate::operators::{self, Argument, OperatorRow};
 
-/// A definition as it was written.
+/// The syntax tree of a definition.
 #[derive(Debug, Clone)]
 pub struct Syntax {
     pub output: PatternText,
     pub mode: JoinMode,
     pub clauses: Vec<Clause>,
-    /// What a row that does not exist reads as, and the column of the word.
+    /// The `else` value, which an absent row reads as, and the column of the word.
     pub otherwise: Option<(Vec<u8>, usize)>,
 }
 
-/// How an output is kept.
+/// When an output is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JoinMode {
-    /// Filled on demand, then kept fresh by every write.
+    /// Filled on demand, then maintained by every write.
     Push,
-    /// Computed at each read; nothing is kept.
+    /// Computed by each read; nothing is stored.
     Pull,
-    /// Computed on demand and read as it was for this many milliseconds.
+    /// Filled on demand, and not updated for this many milliseconds.
     Snapshot { millis: u64 },
-    /// Push or pull, chosen per source range by what costs less.
+    /// Push or pull, whichever costs less, for each source range.
     Auto,
 }
 
@@ -81,7 +82,7 @@ pub struct Clause {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// `None` is the source's value.
+    /// `None` for the source's value.
     pub slot: Option<String>,
     pub test: Test,
     pub literal: Vec<u8>,
@@ -128,10 +129,10 @@ pub enum Part {
     },
 }
 
-/// Reads a definition's text.
+/// Parses a definition.
 ///
 /// # Errors
-/// The column of the first word that does not fit, and what would.
+/// The column of the first invalid word, and what is expected there.
 pub fn parse(text: &str) -> Result<Syntax, DefinitionError> {
     let mut words = Words::of(text)?;
     let output = words.pattern("the output's pattern, such as timeline|<user>|<time>")?;

@@ -1,7 +1,8 @@
-//! How a join is written, and what was meant: text in, a checked definition and its plan out. Nothing here has seen a row.
+//! The language of joins: parses the text of a join into a checked definition and a plan. This module does not access
+//! rows.
 //!
-//! Read `grammar` for what can be said (`words` cuts the text), `definition` for what it means, and `plan` for the order in
-//! which sources are read; `describe` says all of it to people.
+//! Read `grammar` for the syntax (`words` is the lexer), `definition` for the checks, and `plan` for the order in which
+//! sources are read. `describe` formats all of it as text.
 
 pub(crate) mod definition;
 pub(crate) mod describe;

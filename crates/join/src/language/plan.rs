@@ -1,15 +1,15 @@
-//! In which order a join's sources are read.
+//! Chooses the order in which a join's sources are read.
 //!
-//! A join is computed by nested scans: for each row of the first source, those rows of the second that fit, and so on.
-//! Maintained joins read the value's source last, since its rows are what most writes change; among the checked sources
-//! the next is the one that has most of its leading columns known by then, and in doubt the one written first.
-//! A pulled join with a check written after its value source wants it as a filter: it reads in the order written.
+//! A join is computed by nested scans: for each row of the first source, the matching rows of the second, and so on.
+//! Maintained joins read the value's source last, because most writes change its rows. Among the checked sources, the
+//! next is the one with the most leading columns known by then; ties are resolved in the order of the text. In a `pull`
+//! join, a check after the value's source is a filter, so the sources are read in the order of the text.
 
 use crate::base::pattern::Element;
 use crate::language::definition::Definition;
 use crate::language::grammar::JoinMode;
 
-/// The order: numbers of the definition's sources.
+/// Returns the order as indexes of the definition's sources.
 pub fn order(definition: &Definition) -> Vec<usize> {
     let written: Vec<usize> = (0..definition.sources.len()).collect();
     let filters = definition.value + 1 < definition.sources.len();
@@ -35,7 +35,7 @@ pub fn order(definition: &Definition) -> Vec<usize> {
     order
 }
 
-/// A read of an output most often fixes its first slot.
+/// A read of an output usually fixes its first slot.
 fn first_slot(definition: &Definition) -> u32 {
     let first = definition
         .shape

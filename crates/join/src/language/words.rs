@@ -1,4 +1,5 @@
-//! The words of a join's text, and the parts of the patterns among them. [`grammar`](crate::language::grammar) says what they mean.
+//! The lexer of join definitions: splits the text into words, and patterns into parts.
+//! [`grammar`](crate::language::grammar) interprets them.
 
 use crate::error::DefinitionError;
 use crate::language::grammar::{Part, PatternText};
@@ -10,7 +11,7 @@ pub(crate) struct Word {
     pub quoted: bool,
 }
 
-/// Words yet to be read.
+/// The words that have not been parsed.
 pub(crate) struct Words {
     pub words: Vec<Word>,
     pub next: usize,
@@ -20,7 +21,7 @@ pub(crate) struct Words {
 
 impl Words {
     /// # Errors
-    /// A quotation does not end.
+    /// A quotation is not terminated.
     pub(crate) fn of(text: &str) -> Result<Words, DefinitionError> {
         Ok(Words {
             words: split(text)?,
@@ -88,7 +89,7 @@ impl Words {
     }
 }
 
-/// Cuts the text into words; a quoted word may hold blanks.
+/// Splits the text into words; a quoted word may contain white space.
 fn split(text: &str) -> Result<Vec<Word>, DefinitionError> {
     let mut words = Vec::new();
     let mut chars = text.chars().enumerate().peekable();
@@ -135,7 +136,7 @@ fn split(text: &str) -> Result<Vec<Word>, DefinitionError> {
     Ok(words)
 }
 
-/// Cuts a pattern into literal text and slots.
+/// Splits a pattern into literal text and slots.
 fn parts(text: &str, column: usize) -> Result<Vec<Part>, DefinitionError> {
     let mut parts: Vec<Part> = Vec::new();
     let chars: Vec<char> = text.chars().collect();

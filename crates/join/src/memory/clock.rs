@@ -1,56 +1,58 @@
-//! The eviction clock: which range goes when memory is short. This file is the policy, all of it; `evict` does what it decides.
+//! The eviction clock: decides which range is evicted when memory is short. This file contains the complete policy;
+//! `evict` carries it out.
 //!
 //! ```text
-//!          next to go                                        last to go
-//!  hand ──► [ r3 ][ r7 ][ r1 ][ r9 ] … [ r2 ][ r8 ]  ◄── add, and what stays when the hand came by
+//!          evicted next                                      evicted last
+//!  hand ──► [ r3 ][ r7 ][ r1 ][ r9 ] … [ r2 ][ r8 ]  ◄── add, and ranges that the hand has spared
 //!     ▲
-//!     └── add, while ranges go that were never read again
+//!     └── add, while most evicted ranges were never read again
 //! ```
 //!
-//! Ranges stand in a ring. The hand takes the next one: a range that was read since it last came by stays and loses its mark,
-//! another goes. A range that others were computed from stays until they are gone.
+//! Ranges form a ring. The hand takes the next one. A range that was read since the hand's last visit is spared and
+//! loses its mark; others are evicted. A range that others were computed from is kept until those are dropped.
 //!
-//! Where more is read in turn than fits, the oldest range is always the one that will be read next, and all would go in
-//! vain. That shows: ranges go that were never read again. While most do, new ranges line up as the next to go instead,
-//! and what is there stays and is found; one in a few still lines up at the end, so that what is read more in time
-//! comes in (bimodal insertion: Qureshi and others, Adaptive Insertion Policies, ISCA 2007).
+//! If the ranges that are read in turn exceed the memory, the oldest range is always the one that is needed next, and
+//! eviction in this order has no hits. The policy detects this: most evicted ranges were never read again. While that
+//! is so, new ranges are added as the next to evict, so that the older ones stay and are hit. One in `ONE_IN` is
+//! still added at the end, so that ranges that become popular get in (bimodal insertion: Qureshi and others, Adaptive
+//! Insertion Policies, ISCA 2007).
 //!
-//! 1. A range is in the ring once from when it is added until it is found gone or goes. Ranges may go in other ways; the hand finds
-//!    them gone later.
+//! 1. A range is in the ring exactly once, from its addition until it is evicted or found to be gone. Ranges may be
+//!    dropped in other ways; the hand discovers this later.
 
 use std::collections::VecDeque;
 
-/// New ranges are the next to go when so many went in vain, in 256ths.
+/// Share of evicted ranges never read again, in 256ths, from which on new ranges are the next to evict.
 const IN_VAIN_MANY: u32 = 192;
-/// But one in so many.
+/// One in this many new ranges is added at the end nevertheless.
 const ONE_IN: u32 = 16;
-/// How many of the last ranges that went count, about.
+/// Approximate number of recent evictions that the share is based on.
 const REMEMBERED: u32 = 32;
-/// Ranges that are gone are not looked for in a ring of so many.
+/// Minimum ring size at which ranges that are gone are removed.
 const FEW: usize = 64;
 
 #[derive(Debug)]
 pub struct Clock<R> {
     ring: VecDeque<R>,
-    /// Ranges that are gone are taken out when there are this many.
+    /// Ring size at which ranges that are gone are removed next.
     clean_at: usize,
-    /// How many of the last ranges that went were never read again, in 256ths: recent ones weigh more.
+    /// The share of recently evicted ranges that were never read again, in 256ths, as a moving average.
     in_vain: u32,
     added: u32,
 }
 
-/// What the hand finds of a range.
+/// The state of a range that the hand takes.
 pub enum Found<'r> {
     Gone,
     /// Others were computed from it.
     Pinned,
     Idle {
-        /// Its mark: it was read since the hand came by.
+        /// Its mark: whether it was read since the hand's last visit.
         is_read: &'r mut bool,
     },
 }
 
-/// What becomes of the range that is next.
+/// The decision about a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It is gone already.
@@ -71,7 +73,7 @@ impl<R> Default for Clock<R> {
 }
 
 impl<R: Copy> Clock<R> {
-    /// A range came.
+    /// Adds a range.
     pub fn add(&mut self, range: R) {
         self.added = self.added.wrapping_add(1);
         if self.in_vain < IN_VAIN_MANY || self.added.is_multiple_of(ONE_IN) {
@@ -81,7 +83,7 @@ impl<R: Copy> Clock<R> {
         }
     }
 
-    /// Takes ranges out that are gone, when there may be many.
+    /// Removes ranges that are gone, if the ring has grown enough.
     pub fn clean(&mut self, is_there: impl FnMut(&R) -> bool) {
         if self.ring.len() >= self.clean_at.max(FEW) {
             self.ring.retain(is_there);
@@ -89,12 +91,13 @@ impl<R: Copy> Clock<R> {
         }
     }
 
-    /// How many ranges the hand passes at most until all that can go have gone: twice around, since the first time takes marks.
+    /// Maximum number of ranges that the hand passes before everything that can be evicted is: two rounds, because the
+    /// first only clears marks.
     pub fn turns_max(&self) -> usize {
         self.ring.len() * 2 + 1
     }
 
-    /// The next range; [`Clock::decide`] says what becomes of it.
+    /// Takes the next range; [`Clock::decide`] decides about it.
     pub fn take_next(&mut self) -> Option<R> {
         self.ring.pop_front()
     }
@@ -112,12 +115,12 @@ impl<R: Copy> Clock<R> {
         Fate::Stays
     }
 
-    /// A part of a large range went: the rest is next.
+    /// Puts a partially evicted range back as the next one.
     pub fn goes_on(&mut self, range: R) {
         self.ring.push_front(range);
     }
 
-    /// A range went; whether it was ever read again.
+    /// Records an eviction, and whether the range was ever read again.
     pub fn went(&mut self, is_reread: bool) {
         let in_vain = if is_reread { 0 } else { 256 / REMEMBERED };
         self.in_vain = self.in_vain - self.in_vain / REMEMBERED + in_vain;
@@ -134,11 +137,11 @@ mod tests {
 
     use super::*;
 
-    /// What there is of some ranges, of which so many fit.
+    /// A cache with room for `fits` ranges.
     struct Cache {
         clock: Clock<u32>,
         fits: usize,
-        /// By number: whether it was read since the hand came by, and whether it was read again at all.
+        /// By number: whether the range was read since the hand's last visit, and whether it was ever read again.
         there: HashMap<u32, (bool, bool)>,
     }
 
@@ -151,7 +154,7 @@ mod tests {
             }
         }
 
-        /// Reads a range; says whether it was there.
+        /// Reads a range. Returns whether it was present.
         fn read(&mut self, range: u32) -> bool {
             if let Some(marks) = self.there.get_mut(&range) {
                 *marks = (true, true);
@@ -171,7 +174,7 @@ mod tests {
             false
         }
 
-        /// Reads ranges in turn, so many times; how many of the last time were there.
+        /// Reads ranges in turn, `times` times. Returns the number of hits in the last round.
         fn read_all(&mut self, ranges: std::ops::Range<u32>, times: usize) -> usize {
             let count = |cache: &mut Cache| ranges.clone().filter(|r| cache.read(*r)).count();
             (0..times).map(|_| count(self)).last().unwrap_or(0)

@@ -1,10 +1,10 @@
-//! Evict: keeps memory under the limit by letting ranges go that can be had again: filled ones, supplied ones, and replicas of other
-//! shards' rows. The [`clock`](crate::memory::clock) says which.
+//! Eviction: keeps memory under the limit by dropping ranges that can be recreated: filled ranges, supplied ranges, and
+//! replicas of other shards' rows. The [`clock`](crate::memory::clock) selects them.
 //!
-//! A range that a long answer is being read from goes last: eviction copies its unread rows (see `base::moment`).
+//! A range with an unfinished long read is evicted last, because its unread rows must be copied (see `base::moment`).
 //!
-//! A range goes with its rows, nodes and updaters, a large one from its end on and no more of it than need be; the next read fills it
-//! again. When nothing can go and base rows alone fill the memory, a write is refused.
+//! A range is dropped with its rows, nodes and updaters; a large one from its end, and only as much as necessary. The
+//! next read fills it again. If nothing can be evicted and base rows alone fill the memory, a write is rejected.
 
 use crate::base::rows::ValuesOnDisk;
 use crate::engine::Engine;
@@ -14,10 +14,10 @@ use crate::join::{JoinId, TableId};
 use crate::memory::clock::{Fate, Found};
 use crate::tables::table::Tables;
 
-/// What a page may grow by to take one more row.
+/// Maximum growth of a page for one more row.
 const PAGE_GROWTH_BYTES: usize = 4 << 10;
 
-/// A range that can be had again. Its number may be another's by now: then it has another serial.
+/// A range that can be recreated. If its number was reused, the serial differs.
 #[derive(Debug, Clone, Copy)]
 pub struct Victim {
     pub number: u32,
@@ -25,13 +25,13 @@ pub struct Victim {
     pub of: Holder,
 }
 
-/// Who holds it.
+/// The owner of a range.
 #[derive(Debug, Clone, Copy)]
 pub enum Holder {
     Join(JoinId),
-    /// A table whose rows come from elsewhere.
+    /// A table with rows from an external source.
     Supplied(TableId),
-    /// Rows of another shard.
+    /// Replicas of another shard's rows.
     Replicas {
         table: TableId,
         owner: u16,
@@ -39,21 +39,21 @@ pub enum Holder {
 }
 
 impl Engine {
-    /// Sets how much memory rows and all that keeps them fresh may take. `None`, as at first: any amount.
+    /// Sets the memory limit of rows and of the state that keeps them fresh. `None`, the default, means no limit.
     pub fn set_memory_limit(&mut self, bytes: Option<usize>) {
         self.memory.limit_bytes = bytes;
         self.make_room();
     }
 
-    /// Keeps long values of base rows on disk, of those that are written from now on and that no join reads.
+    /// Stores long values of base rows on disk, if they are written from now on and no join reads them.
     pub fn keep_values_on_disk(&mut self, on_disk: ValuesOnDisk) {
         self.tables.keep_values_on_disk(on_disk);
     }
 
-    /// A fill is done, which may go again.
+    /// Registers a new fill for eviction.
     pub(crate) fn remember_fill(&mut self, join: JoinId, number: u32, serial: u32) {
         self.memory.clock.clean(|victim| match victim.of {
-            // It cannot be asked while it is computed, or others from it.
+            // The join is being modified, or another join is computed from it; its state is unknown.
             Holder::Join(id) if self.joins.is_out(id) => true,
             _ => {
                 let found = find(&mut self.joins, &mut self.tables, *victim);
@@ -64,7 +64,7 @@ impl Engine {
         self.memory.clock.add(Victim { number, serial, of });
     }
 
-    /// Evicts until memory is under the limit, or nothing is left that can go.
+    /// Evicts until memory is under the limit, or nothing can be evicted.
     pub(crate) fn make_room(&mut self) {
         let Some(limit) = self.memory.limit_bytes else {
             return;
@@ -86,7 +86,7 @@ impl Engine {
         self.evict_down_to(limit, |_, _| false);
     }
 
-    /// Evicts what `sets_aside` does not take out of the clock.
+    /// Evicts ranges except those for which `sets_aside` returns true, which it removes from the clock.
     fn evict_down_to(&mut self, limit: usize, mut sets_aside: impl FnMut(&Engine, Victim) -> bool) {
         let mut turns = self.memory.clock.turns_max();
         while turns > 0 && self.memory_bytes() > limit {
@@ -105,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Whether a long answer has yet to read rows of a range.
+    /// Whether a long read has unread rows in a range.
     fn is_being_read(&self, victim: Victim) -> bool {
         let Victim { number, serial, of } = victim;
         match of {
@@ -129,14 +129,14 @@ impl Engine {
         }
     }
 
-    /// Forgets all that can be filled again.
+    /// Drops everything that can be recreated.
     pub fn evict_all(&mut self) {
         let limit = self.memory.limit_bytes.replace(0);
         self.make_room();
         self.memory.limit_bytes = limit;
     }
 
-    /// Lets a victim go, or some rows of a large one; says whether it is gone.
+    /// Drops a range, or some rows of a large one. Returns whether it is gone.
     fn evict(&mut self, victim: Victim) -> bool {
         let number = victim.number;
         match victim.of {
@@ -159,7 +159,7 @@ impl Engine {
     }
 
     /// # Errors
-    /// Base rows alone fill the memory limit.
+    /// Base rows alone exceed the memory limit.
     pub(crate) fn refuse_beyond_limit(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let Some(limit) = self.memory.limit_bytes else {
             return Ok(());
@@ -182,7 +182,7 @@ impl Engine {
     }
 }
 
-/// Looks for a range where its holder has it.
+/// Looks up a range.
 fn find<'r>(joins: &'r mut Joins, tables: &'r mut Tables, victim: Victim) -> Found<'r> {
     let Victim { number, serial, of } = victim;
     let held = match of {

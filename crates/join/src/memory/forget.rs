@@ -1,15 +1,15 @@
-//! Forget: lets go of what was filled. A large range goes some rows at a time, from its end.
+//! Drops filled ranges. A large range is dropped in steps, from its end.
 //!
 //! ```text
-//!  range  t|ann| .. t|ann}                   the fill's, which all its nodes and updaters belong to
-//!         t|ann| .. t|ann|0700    gone, and no more of the fill: a read fills it again
-//!         t|ann| .. t|ann|0400    gone …  until few rows are left, which go with the nodes
+//!  range  t|ann| .. t|ann}                   the fill, with its nodes and updaters
+//!         t|ann| .. t|ann|0700    the rest is dropped, and no longer part of the fill: a read fills it again
+//!         t|ann| .. t|ann|0400    and so on, until few rows are left, which are dropped with the nodes
 //! ```
 //!
-//! 1. What is left of a fill in between is filled and fresh as ever, and every change is applied to it.
-//! 2. A fill that others were computed from goes after them.
-//! 3. A join that is dropped is seen by nobody from then on: no table has it as a maker or a reader. Its fills go in steps, and so
-//!    their pins on what they were computed from are taken back before that goes.
+//! 1. Between steps, the rest of a fill is filled and fresh, and every change is applied to it.
+//! 2. A fill that others were computed from is dropped after them.
+//! 3. A dropped join is invisible immediately: no table lists it as a maker or a reader. Its fills are dropped in
+//!    steps, and so are their pins on the fills that they were computed from.
 
 use crate::base::key_range::KeyRange;
 use crate::base::pattern::Binding;
@@ -19,7 +19,7 @@ use crate::join::run::Run;
 use crate::join::{Join, JoinId};
 
 impl Engine {
-    /// Forgets a fill: its rows, nodes and updaters.
+    /// Drops a fill: its rows, nodes and updaters.
     pub(crate) fn discard(&mut self, join: &mut Join, number: u32) {
         let mut run = Run::of_fill(join, number, false, 0);
         let fill = join.fills.get(number);
@@ -38,7 +38,7 @@ impl Engine {
         );
     }
 
-    /// Forgets a fill or, of one with more rows than a step has, a step's from its end; says whether it is gone.
+    /// Drops a fill or, if it has more rows than one step, that many rows from its end. Returns whether it is gone.
     pub(crate) fn discard_some(&mut self, join: &mut Join, number: u32) -> bool {
         if join.fills.get(number).unsettled.is_some() {
             self.reads.deferred.retry_all();
@@ -52,7 +52,7 @@ impl Engine {
         false
     }
 
-    /// Forgets fills of a join while the budget lasts; says whether all are gone.
+    /// Drops fills of a join until the budget is spent. Returns whether all are gone.
     fn discard_fills_in_steps(&mut self, id: JoinId) -> bool {
         let is_empty = self.with_join(id, |engine, join| {
             while !engine.budget.is_spent()
@@ -69,8 +69,9 @@ impl Engine {
         is_empty.unwrap_or(true)
     }
 
-    /// Forgets what other joins computed from a join's output, about so many rows of it: it must be gone when the join is dropped.
-    /// Says whether all is; then, or if there is no such join, [`Engine::drop_join`] takes little time.
+    /// Drops about `rows_max` rows that other joins computed from a join's output, in preparation for dropping the
+    /// join. Returns whether none is left; then, or if the join does not exist, [`Engine::drop_join`] takes little
+    /// time.
     pub fn prepare_drop(&mut self, name: &str, rows_max: usize) -> bool {
         let Some(table) = self.joins.named(name).map(|join| join.table) else {
             return true;
@@ -81,7 +82,7 @@ impl Engine {
         downstream.is_empty()
     }
 
-    /// Forgets what joins have left that were dropped, about so many rows of it.
+    /// Frees the state of dropped joins, about `rows_max` rows.
     pub(crate) fn forget_dropped(&mut self, rows_max: usize) {
         self.set_budget(Budget::of(Some(rows_max)));
         while !self.budget.is_spent()
@@ -95,7 +96,7 @@ impl Engine {
                 .get(id)
                 .is_some_and(|join| !join.lists_with_backlog.is_empty())
             {
-                // Writers wait until what they changed has been seen by all; nobody is left to see it.
+                // Writers wait for the changes in its queues, which no entry is left to receive.
                 return;
             }
             let gone = self.joins.remove_first_dropped();
@@ -107,7 +108,7 @@ impl Engine {
 }
 
 impl Join {
-    /// From which key on the last rows of a fill go; nothing if it has no more than so many.
+    /// Returns the key at which to cut off the last rows of a fill, or `None` if the fill has at most `rows_max` rows.
     fn place_to_cut(&self, number: u32, rows_max: usize) -> Option<Box<[u8]>> {
         let range = &self.fills.get(number).range;
         let mut cursor = self.output.rows.cursor(&range.lo, &range.hi, true);
@@ -115,7 +116,7 @@ impl Join {
             cursor.next()?;
         }
         let (key, _) = cursor.current()?;
-        // The rows of a group of `top` are counted from its start.
+        // The ranks of a `top` group are counted from its start, so a group is not divided.
         let len = self.definition.shape.rank.map_or(Some(key.len()), |rank| {
             let output = &self.definition.shape.output;
             output.prefix_len(key, rank.element, &self.definition.slots)
@@ -123,7 +124,7 @@ impl Join {
         (key[..len] > *range.lo).then(|| key[..len].into())
     }
 
-    /// Forgets the rows of a fill from a key on.
+    /// Drops the rows of a fill from a key on.
     fn cut(&mut self, number: u32, at: Box<[u8]>) {
         let marks = self.targets[number as usize];
         self.uncover(number);

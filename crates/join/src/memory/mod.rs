@@ -1,10 +1,11 @@
-//! Memory under a limit: which ranges go when it is short, and how they go.
+//! The memory limit: selects the ranges to evict, and drops them.
 //!
-//! Read `clock`, the policy by itself; `evict`, which does what the clock decides; and `forget`, which takes a range back with all that
-//! was left behind for it.
+//! Read `clock`, the policy; `evict`, which carries it out; and `forget`, which drops a range with its nodes and
+//! updaters.
 //!
-//! 1. What goes can be had again by a read: a filled range, a supplied one, copies of other shards' rows. Base rows never go.
-//! 2. A range that others were computed from goes after them.
+//! 1. Evicted ranges can be recreated by a read: filled ranges, supplied ranges, and replicas of other shards' rows.
+//!    Base rows are never evicted.
+//! 2. A range that others were computed from is evicted after them.
 
 pub(crate) mod clock;
 pub(crate) mod evict;
@@ -13,13 +14,13 @@ pub(crate) mod forget;
 use clock::Clock;
 use evict::Victim;
 
-/// What is known of the ranges that can go.
+/// The ranges that can be evicted, and the limit.
 #[derive(Default)]
 pub struct Memory {
     pub clock: Clock<Victim>,
-    /// `None`: any amount.
+    /// `None`: no limit.
     pub limit_bytes: Option<usize>,
-    /// Tells a range from others that had its number.
+    /// Distinguishes a range from others that had the same number.
     serial: u32,
 }
 

@@ -1,6 +1,8 @@
-//! `copy`: the source's value; of several that make one row, that of the last source key. And `check`, which has no value.
+//! `copy`: the source's value; if several source rows produce one output row, that of the last source key. And `check`,
+//! which has no value.
 //!
-//! Where each source row makes a row of its own, the rows are put and removed as they are ([`Shape::copies_rows`](super::Shape)).
+//! If each source row produces its own output row, the rows are put and removed unchanged
+//! ([`Shape::copies_rows`](super::Shape)).
 
 use super::ranked::{Best, Better};
 use super::{Argument, Kind, OperatorRow};

@@ -1,6 +1,6 @@
-//! `distinct`: how many different values a group has. An empty value is none.
+//! `distinct`: the number of different values in a group. Empty values are not counted.
 //!
-//! All values are kept, each with how many combinations have it.
+//! The state holds all values, each with the number of combinations that have it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub const DISTINCT: OperatorRow = OperatorRow {
     may_have_else: true,
 };
 
-/// What a value costs beside its bytes.
+/// Memory of a value, besides its bytes.
 const VALUE_BYTES: usize = 40;
 
 #[derive(Debug, Default)]

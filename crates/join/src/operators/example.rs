@@ -1,4 +1,4 @@
-//! `spread`: how far the numbers of a group lie apart, the greatest less the least. What is no number is passed over.
+//! `spread`: the difference between the greatest and the least number of a group. Other values are ignored.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub const SPREAD: OperatorRow = OperatorRow {
 
 #[derive(Debug, Default)]
 struct Spread {
-    /// Each number, and how many source rows have it.
+    /// The number of source rows with each value.
     times: BTreeMap<Billionths, u32>,
 }
 

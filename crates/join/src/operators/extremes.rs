@@ -1,4 +1,5 @@
-//! `min` and `max`: the least or greatest value of a group. Numbers come by size, before any text; text by bytes.
+//! `min` and `max`: the least or greatest value of a group. Numbers compare by value and precede text; text compares by
+//! bytes.
 
 use super::ranked::{Best, Better};
 use super::{Argument, Kind, OperatorRow};

@@ -1,16 +1,16 @@
-//! The operators: what becomes of source rows that are combined. One row of [`OPERATORS`] and one file say all of an operator: how it
-//! is written, what it keeps, how a combination of rows is applied, and how its output is shown.
+//! The operators: how combined source rows become output rows. A row of [`OPERATORS`] and one file define an operator
+//! completely: its syntax, its state, how a combination of rows is applied, and how its output is formatted.
 //!
-//! | kind | of | its output rows |
+//! | kind | operators | output rows |
 //! |---|---|---|
-//! | [`Kind::Check`] | `check` | none: it says that a row must be there |
-//! | [`Kind::Copied`] | `copy` | the source's values, shared; where several make one row, as `InGroup` |
-//! | [`Kind::InRow`] | `count sum avg` | hold a state of fixed length, which is spelled out when it is read |
-//! | [`Kind::InGroup`] | `min max distinct top` | show a state that is kept beside them, group by group |
+//! | [`Kind::Check`] | `check` | none: a row must exist |
+//! | [`Kind::Copied`] | `copy` | the source's values, shared; if several source rows produce one row, as `InGroup` |
+//! | [`Kind::InRow`] | `count sum avg` | hold a state of fixed length, which is formatted when it is read |
+//! | [`Kind::InGroup`] | `min max distinct top` | show a state that is stored separately for each group |
 //!
-//! Read this file, `output`, which applies combinations and keeps the rows; then `totals`, `copy`, `extremes`, `top` and `distinct`, one
-//! family each, with `ranked`, the best few rows of a group. `docs/design/extending-joins.md` shows how one is
-//! added.
+//! Read this file and `output`, which applies combinations and stores the rows; then `totals`, `copy`, `extremes`,
+//! `top` and `distinct`, one family each, and `ranked`, the best few rows of a group. `docs/design/extending-joins.md`
+//! explains how to add an operator.
 
 pub(crate) mod copy;
 pub(crate) mod distinct;
@@ -27,7 +27,7 @@ use std::fmt::Debug;
 use crate::base::pattern::{Binding, Pattern, SlotId};
 use crate::base::rows::Value;
 
-/// All operators, in the order in which they are told to people.
+/// All operators, in the order of the documentation.
 pub static OPERATORS: &[OperatorRow] = &[
     copy::CHECK,
     copy::COPY,
@@ -42,44 +42,45 @@ pub static OPERATORS: &[OperatorRow] = &[
     example::SPREAD,
 ];
 
-/// What there is to say about an operator.
+/// The definition of an operator.
 #[derive(Debug)]
 pub struct OperatorRow {
-    /// As it is written.
+    /// Its name in definitions.
     pub name: &'static str,
     pub argument: Argument,
     pub kind: Kind,
-    /// A row that does not exist may be said to read as something (`else`).
+    /// Whether `else` may define the value of an absent row.
     pub may_have_else: bool,
 }
 
-/// What is written between the operator and its source.
+/// The argument between the operator and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Argument {
     None,
-    /// `10`, `10 asc`, `10 desc`: how many rows of a group, which the output counts in a slot `<rank>`, and in which order.
+    /// `10`, `10 asc`, `10 desc`: the number of rows per group, which the output ranks in a slot `<rank>`, and their
+    /// order.
     CountAndOrder,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     Check,
-    /// Says how several source rows make one.
+    /// The function creates the state that combines several source rows.
     Copied(NewGroup),
     InRow(&'static dyn RowState),
     InGroup(NewGroup),
 }
 
-/// Makes the state of a group without rows.
+/// Creates the state of an empty group.
 pub type NewGroup = fn(Operator) -> Box<dyn GroupState>;
 
-/// How long the state in a row is at most.
+/// Maximum length of a row's state, in bytes.
 pub const STATE_BYTES: usize = 32;
 
-/// A state in the output row itself.
+/// A state stored in the output row.
 pub trait RowState: Debug + Sync {
-    /// Writes the state after a combination appeared (`new`), changed or went (`old`), and says how long it is: always as long as before,
-    /// or nothing if no source rows are left. `before` is `None` where there is no row.
+    /// Writes the state after a combination was added (`new`), changed (both) or removed (`old`), and returns its
+    /// length. The length is constant, or 0 if no source rows are left. `before` is `None` if there is no row.
     fn follow(
         &self,
         before: Option<&[u8]>,
@@ -88,26 +89,26 @@ pub trait RowState: Debug + Sync {
         after: &mut [u8; STATE_BYTES],
     ) -> usize;
 
-    /// Whether it is the same whatever the values are.
+    /// Whether the state is independent of the values.
     fn ignores_values(&self) -> bool {
         false
     }
 
-    /// Spells a state out, as people read it.
+    /// Formats a state as the visible value.
     ///
     /// # Errors
-    /// How many of the values do not fit, so that it has no meaning.
+    /// The number of invalid values, because of which the state has no visible value.
     fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64>;
 
-    /// Whether it can be spelled out whatever the values were.
+    /// Whether every state has a visible value.
     fn always_prints(&self) -> bool {
         false
     }
 }
 
-/// A state beside the output rows, of one group of source rows.
+/// The state of one group of source rows, stored separately from the output rows.
 pub trait GroupState: Debug {
-    /// A combination appeared (`new`), changed or went (`old`).
+    /// Applies a combination that was added (`new`), changed (both) or removed (`old`).
     fn apply(
         &mut self,
         shape: &Shape,
@@ -116,7 +117,7 @@ pub trait GroupState: Debug {
         new: Option<&Value>,
     );
 
-    /// Whether it does not know any more what it shows: all of its source rows must be applied to a new state.
+    /// Whether the state has lost the rows to show, so that all source rows must be applied to a new state.
     fn is_drained(&self) -> bool {
         false
     }
@@ -124,40 +125,40 @@ pub trait GroupState: Debug {
     /// Whether no source rows are left.
     fn is_empty(&self) -> bool;
 
-    /// The rows that show it, in the order of their keys. `group` is what their keys begin with, or the key.
+    /// Returns the output rows in key order. `group` is the prefix of their keys, or the key.
     fn rows(&self, shape: &Shape, group: &[u8]) -> Vec<(Box<[u8]>, Value)>;
 
-    /// What it takes, with itself. It is asked before and after each application.
+    /// Memory of the state, including itself. Called before and after each application.
     fn memory_bytes(&self) -> usize;
 }
 
 /// One combination of source rows.
 #[derive(Clone, Copy)]
 pub struct Combination<'a> {
-    /// The output key; where the output has ranks, the group's prefix of it.
+    /// The output key or, if the output has ranks, its prefix that names the group.
     pub key: &'a [u8],
     pub source_key: &'a [u8],
     pub binding: &'a Binding,
     pub fill: u32,
 }
 
-/// An operator as a definition uses it.
+/// An operator with its argument.
 #[derive(Debug, Clone, Copy)]
 pub struct Operator {
     row: &'static OperatorRow,
-    /// Of those that have [`Argument::CountAndOrder`].
+    /// For operators with [`Argument::CountAndOrder`].
     count: usize,
     descending: bool,
 }
 
-/// What operators know of the join that they are in.
+/// The parts of a join's definition that operators need.
 #[derive(Debug, Clone)]
 pub struct Shape {
     pub operator: Operator,
     pub output: Pattern,
-    /// Each output row comes from one combination of source rows: the output names every slot.
+    /// Whether each output row comes from one combination of source rows: the output names every slot.
     pub one_to_one: bool,
-    /// Where the output counts its rows.
+    /// The slot in which the output ranks its rows.
     pub rank: Option<Rank>,
 }
 
@@ -165,7 +166,7 @@ pub struct Shape {
 pub struct Rank {
     pub slot: SlotId,
     pub width: usize,
-    /// How many elements of the output come before it: they are the group.
+    /// Number of output elements before it. They form the group.
     pub element: usize,
 }
 
@@ -198,12 +199,12 @@ impl Operator {
         matches!(self.row.kind, Kind::Copied(_))
     }
 
-    /// Whether the output counts its rows.
+    /// Whether the output ranks its rows.
     pub fn has_ranks(self) -> bool {
         self.row.argument == Argument::CountAndOrder
     }
 
-    /// How many rows of a group are shown.
+    /// Maximum number of output rows per group.
     pub fn count(self) -> usize {
         self.count
     }
@@ -225,13 +226,13 @@ impl Operator {
 }
 
 impl Shape {
-    /// The rows of the output are values of the source, shared, one for one.
+    /// Whether the output rows are the source's values, shared, one for one.
     #[inline]
     pub fn copies_rows(&self) -> bool {
         self.one_to_one && self.operator.is_copy()
     }
 
-    /// How rows are spelled out when they are read, if they are.
+    /// Returns the state that output rows hold, if they hold one.
     #[inline]
     pub fn row_state(&self) -> Option<&'static dyn RowState> {
         match self.operator.row.kind {
@@ -241,12 +242,12 @@ impl Shape {
     }
 }
 
-/// The row of a word.
+/// Looks up an operator by its name.
 pub fn find(word: &str) -> Option<&'static OperatorRow> {
     OPERATORS.iter().find(|row| row.name == word)
 }
 
-/// The names of some operators, with `last` before the last one: `min, max or top`.
+/// Lists the names of operators, with `last` before the last one: `min, max or top`.
 pub fn names(which: impl Fn(&OperatorRow) -> bool, last: &str) -> String {
     let names: Vec<&str> = OPERATORS
         .iter()
@@ -272,7 +273,7 @@ mod tests {
         }
     }
 
-    /// The fences of a page, one after the other.
+    /// Returns the contents of a page's code fences.
     fn fences(page: &str) -> Vec<&str> {
         let fenced = page.split("```").skip(1).step_by(2);
         fenced

@@ -1,13 +1,13 @@
-//! The rows that a join has made, and what is remembered to keep them right.
+//! The output rows of a join, and the state needed to maintain them.
 //!
-//! A combination of source rows that appears, changes or goes is *applied*: what it means depends on the operator (see
+//! A combination of source rows that is added, changed or removed is *applied*. The effect depends on the operator (see
 //! [`Kind`](super::Kind)).
 //!
-//! | rows are | an application |
+//! | rows are | effect of an application |
 //! |---|---|
 //! | copies | puts or removes the row |
 //! | states | changes the row itself |
-//! | of a group | changes the group's state; the rows that show it follow in [`Output::show`] |
+//! | of a group | changes the group's state; [`Output::show`] updates the rows later |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,13 +22,13 @@ pub struct Output {
     group_bytes: usize,
 }
 
-/// What an operation did to the output, for those who read the output in turn.
+/// The effects of an operation on the output, for the joins and subscriptions that depend on it.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Whether anyone does.
+    /// Whether there are any such joins or subscriptions.
     pub wanted: bool,
     pub changes: Vec<Shown>,
-    /// Groups that changed, with their fills; their rows are not yet as they should be.
+    /// Changed groups, with their fills. Their rows have not been updated yet.
     pub touched: BTreeSet<(u32, Box<[u8]>)>,
 }
 
@@ -150,13 +150,13 @@ impl Output {
         }
     }
 
-    /// Whether a group must be read again before it can be shown.
+    /// Whether a group must be computed again before its rows can be updated.
     pub fn is_drained(&self, group: &[u8]) -> bool {
         let group = self.groups.get(group);
         group.is_some_and(|group| group.is_drained())
     }
 
-    /// Puts a group's state in place of what was; it is what another output has of it.
+    /// Replaces a group's state by the one in another output.
     pub fn take_group(&mut self, key: &[u8], from: &mut Output) {
         self.drop_group(key);
         if let Some(group) = from.groups.remove(key) {
@@ -171,7 +171,7 @@ impl Output {
         }
     }
 
-    /// Makes a group's rows show its state.
+    /// Updates a group's rows to show its state.
     pub fn show(&mut self, shape: &Shape, group: &[u8], effects: &mut Effects) {
         let (wanted, is_empty) = match self.groups.get(group) {
             None => (Vec::new(), true),
@@ -184,7 +184,7 @@ impl Output {
         self.put_differences(shown, wanted, effects);
     }
 
-    /// A group's rows as they are.
+    /// Returns a group's current rows.
     fn shown(&self, shape: &Shape, group: &[u8]) -> Vec<(Box<[u8]>, Value)> {
         let mut rows = Vec::new();
         if shape.rank.is_none() {
@@ -234,7 +234,7 @@ impl Output {
         }
     }
 
-    /// Forgets all rows and groups in a range.
+    /// Removes all rows and groups in a range.
     pub fn remove_range(&mut self, range: &KeyRange) {
         self.rows.remove_range(&range.lo, &range.hi);
         if self.groups.is_empty() {
@@ -255,12 +255,12 @@ impl Output {
     }
 }
 
-/// What a group costs beside its state.
+/// Memory of a group, besides its state.
 fn group_cost(key: &[u8]) -> usize {
     key.len() + size_of::<Box<dyn GroupState>>() + 32
 }
 
-/// The visible value of a state; `None` where it has no meaning.
+/// Formats a state as a visible value; `None` if it has none.
 pub fn printed(state: &dyn RowState, bytes: &[u8]) -> Option<Value> {
     let mut text = Vec::with_capacity(20);
     let printed = state.print(bytes, &mut text);

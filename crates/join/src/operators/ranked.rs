@@ -1,8 +1,9 @@
 //! The best source rows of a group, in bounded memory: for `min`, `max`, `top`, and a `copy` of several rows to one.
-//! [`Best`] shows one of them, which is all that most operators need.
+//! [`Best`] shows one of them, which is enough for most operators.
 //!
-//! 1. Rows are kept best first. Where not all of the group's rows are kept, those kept are the best ones.
-//! 2. When removals have left fewer than are shown and others may exist, the group is *drained*: it must be read again.
+//! 1. Rows are stored best first. If not all rows of the group are stored, those stored are the best.
+//! 2. If removals leave fewer rows than are shown while others may exist, the group is *drained*: it must be computed
+//!    again.
 
 use std::cmp::Ordering;
 
@@ -10,20 +11,20 @@ use super::{Combination, GroupState, Shape};
 use crate::base::number;
 use crate::base::rows::Value;
 
-/// What makes a row better than another. Ties go to the lesser id, so the order is total.
+/// The order of rows. Ties are resolved by the lesser id, so the order is total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
     Least,
     Greatest,
-    /// The row with the last id, whatever its value.
+    /// The row with the greatest id, whatever its value.
     Last,
 }
 
-/// A contribution: a source row, as often as combinations of checked rows lead to it.
+/// A source row, with the number of combinations of checked rows that it is part of.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub value: Value,
-    /// The source key, and how the output key ends (see [`id`]).
+    /// The source key, and the end of the output key (see [`id`]).
     pub id: Box<[u8]>,
     pub times: u32,
 }
@@ -31,13 +32,13 @@ pub struct Candidate {
 #[derive(Debug)]
 pub struct Ranked {
     better: Better,
-    /// How many are shown.
+    /// Number of rows shown.
     shown: usize,
     best: Vec<Candidate>,
     complete: bool,
 }
 
-/// Joins a source key and the end of an output key; ids come in the order of these two.
+/// Joins a source key and the end of an output key. Ids are ordered by these two.
 pub fn id(source_key: &[u8], rest: &[u8]) -> Box<[u8]> {
     let len = (source_key.len() as u32).to_be_bytes();
     [&len, source_key, rest].concat().into()
@@ -51,7 +52,7 @@ pub fn split_id(id: &[u8]) -> (&[u8], &[u8]) {
 impl Better {
     fn compare(self, a: (&Value, &[u8]), b: (&Value, &[u8])) -> Ordering {
         match self {
-            // An empty value is none: any other is better.
+            // An empty value is worse than any other.
             Better::Least => (a.0.is_empty().cmp(&b.0.is_empty()))
                 .then_with(|| number::compare(a.0.as_bytes(), b.0.as_bytes()))
                 .then_with(|| split_id(a.1).cmp(&split_id(b.1))),
@@ -75,12 +76,12 @@ impl Ranked {
         }
     }
 
-    /// Best first.
+    /// The stored rows, best first.
     pub fn best(&self) -> &[Candidate] {
         &self.best
     }
 
-    /// A row appeared, changed or went.
+    /// Applies a row that was added, changed or removed.
     pub fn apply(&mut self, old: Option<&Value>, new: Option<&Value>, id: &[u8]) {
         if let Some(value) = old {
             self.remove(value, id);
@@ -90,7 +91,7 @@ impl Ranked {
         }
     }
 
-    /// How many rows are kept: enough that removals rarely drain the group.
+    /// Number of rows to store, such that removals rarely drain the group.
     fn room(&self) -> usize {
         self.shown * 2 + 8
     }
@@ -135,7 +136,7 @@ impl Ranked {
         self.best.binary_search_by(compare)
     }
 
-    /// Invariant 2.
+    /// Whether the group is drained (invariant 2).
     pub fn is_drained(&self) -> bool {
         !self.complete && self.best.len() < self.shown
     }
@@ -146,7 +147,7 @@ impl Ranked {
     }
 }
 
-/// Shows the best row's value.
+/// Shows the value of the best row.
 #[derive(Debug)]
 pub struct Best(Ranked);
 

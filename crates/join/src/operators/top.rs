@@ -1,5 +1,5 @@
-//! `top k`: the k greatest (`desc`, the default) or least (`asc`) values of a group, one row each. The output has a slot
-//! `<rank:width>` that counts them from 1; the slots before it are the group. An empty value is none, and has no rank.
+//! `top k`: the k greatest (`desc`, the default) or least (`asc`) values of a group, one row each. The output has a
+//! slot `<rank:width>` that numbers them from 1; the slots before it are the group. Empty values are not ranked.
 
 use super::ranked::{Better, Candidate, Ranked, id, split_id};
 use super::{Argument, Combination, GroupState, Kind, OperatorRow, Shape};
@@ -62,7 +62,7 @@ impl GroupState for Top {
     }
 }
 
-/// How the output keys of a combination end, behind the rank.
+/// Returns the end of a combination's output keys, after the rank.
 fn behind_rank(shape: &Shape, combination: Combination<'_>) -> Vec<u8> {
     let mut rest = Vec::new();
     let first = shape.rank.map_or(0, |rank| rank.element + 1);

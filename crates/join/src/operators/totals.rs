@@ -1,9 +1,9 @@
-//! `count`, `sum` and `avg`: their state is the output row itself, written as fixed fields and spelled out when read.
+//! `count`, `sum` and `avg`: the output row holds the state in fixed fields, and is formatted when it is read.
 //!
-//! A row holds how many source rows there are, how many of them have no value and how many no number, and the sum of the
-//! others. A count holds the first alone. A row whose count falls to zero is removed.
+//! A row holds the number of source rows, the number of empty values, the number of values that are not numbers, and
+//! the sum of the others. A count holds only the first. A row whose count becomes zero is removed.
 //!
-//! An empty value is none, as NULL is in SQL: what is added up passes over it, and what has nothing else to add up is empty.
+//! Empty values are treated like NULL in SQL: they are not added up, and if all values are empty, the result is empty.
 //!
 //! ```text
 //!  count   rows: 8
@@ -31,7 +31,7 @@ struct Count;
 
 #[derive(Debug)]
 struct Total {
-    /// What is shown, of the sum and the number of values.
+    /// Computes the visible value from the sum and the number of values.
     of: fn(Billionths, u64) -> Billionths,
 }
 
@@ -146,10 +146,10 @@ impl Totals {
         }
     }
 
-    /// How many values are added up.
+    /// Returns the number of values in the sum.
     ///
     /// # Errors
-    /// How many others do not add up.
+    /// The number of values that are not numbers.
     fn values(&self) -> Result<u64, u64> {
         match self.texts {
             0 => Ok(self.rows - u64::from(self.empties)),

@@ -1,16 +1,16 @@
-//! Auto: copies a source range to its readers when it is written, or when they read, whichever costs less.
+//! Auto mode: copies the rows of a source range to its readers on writes or on reads, whichever costs less.
 //!
-//! A list of updaters (one source range and all fills computed from it) is *pulled* while its rows are left where they
-//! are: a write visits none of its readers, and each reader merges the rows in when it reads. It is *pushed* otherwise.
-//! Copying a row to a reader costs about as much as looking for its rows at a read does. So a range is pulled while it
-//! is written clearly more often than its average reader reads; a hundred thousand idle followers of a busy author cost
-//! nothing then. The rates are compared, on a sample of the readers, when a pushed range was written 4, 8, 16, ... times,
-//! and when a pulled one is written or a reader of it has read some more.
+//! An updater list (one source range and all fills computed from it) is *pulled* if its rows are not copied to the
+//! outputs: a write visits none of the readers, and each reader merges the rows when it reads. Otherwise it is
+//! *pushed*. Copying a row to one reader costs about as much as one lookup of the rows by a read. A range is therefore
+//! pulled while it is written clearly more often than its average reader reads; a hundred thousand idle followers of a
+//! busy author then cost nothing. The rates are compared, on a sample of the readers, when a pushed range has been
+//! written 4, 8, 16, ... times, and when a pulled one is written or was read several more times.
 //!
-//! 1. The output has the rows of pushed lists and none of pulled ones; a fill knows which of its leaves are pulled.
-//! 2. A list that many read is converted in steps. The conversion waits in the list's queue as a change does: entries that
-//!    have seen it are converted, and a fill catches up with it before it is read. Changes that come meanwhile wait
-//!    behind it.
+//! 1. The output contains the rows of pushed lists and none of pulled ones. A fill records which of its leaves are
+//!    pulled.
+//! 2. A list with many readers is converted in steps. The conversion waits in the list's queue like a change: it is
+//!    applied to entries in turn, and to a fill before the fill is read. Later changes wait behind it.
 
 use crate::base::gathered::Gathered;
 use crate::base::key_range::{Flow, KeyRange, successor};
@@ -24,15 +24,15 @@ use crate::join::updater::{Entry, Event};
 use crate::join::{Join, TableId};
 use crate::tables::scan::View;
 
-/// How many readers are asked for how often they read.
+/// Number of readers whose read rate is sampled.
 const SAMPLE: usize = 32;
-/// A choice changes when it costs so many times the other one.
+/// Minimum cost ratio at which the mode changes.
 const CLEARLY: f64 = 2.0;
-/// Counts are halved, with their time, when they reach this: what was long ago matters less.
+/// At this count, a count and its time span are halved, so that older events weigh less.
 const REMEMBERED: u64 = 64;
 
 impl Engine {
-    /// Counts a write to a list's range. Says whether the list's entries are to see it.
+    /// Counts a write to a list's range. Returns whether the write must be applied to the list's entries.
     pub(crate) fn count_write(&mut self, join: &mut Join, number: u32) -> bool {
         let level = join.last_level();
         let list = join.updaters[level].lists.get_mut(number);
@@ -40,7 +40,7 @@ impl Engine {
         !list.pulled || !list.queue.is_empty()
     }
 
-    /// Reconsiders the lists that were written by the last operation: nothing else is under way now.
+    /// Reviews the lists that the last operation wrote or read. No other operation is in progress now.
     pub(crate) fn reconsider_all(&mut self) {
         for (id, number) in std::mem::take(&mut self.writes.to_review) {
             self.with_join(id, |engine, join| {
@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// Compares the rates of a list now and then, and changes how it is kept if that clearly pays.
+    /// Compares the rates of a list if that is due, and changes its mode if that clearly pays.
     fn reconsider(&mut self, join: &mut Join, number: u32) {
         let level = join.last_level();
         let list = join.updaters[level].lists.get_mut(number);
@@ -86,8 +86,8 @@ impl Engine {
         }
     }
 
-    /// Takes the rows of a list's range out of all its readers' outputs, or puts them in: at once, or in steps if there are
-    /// many.
+    /// Takes the rows of a list's range out of the outputs of all its readers, or adds them: immediately, or in steps
+    /// if there are many.
     fn convert(&mut self, join: &mut Join, number: u32, pulled: bool) {
         let level = join.last_level();
         join.converted += 1;
@@ -103,13 +103,13 @@ impl Engine {
         self.convert_entries(join, &entries, pulled);
     }
 
-    /// How many rows of a table begin with a prefix, and one more.
+    /// Returns the number of rows with a prefix, plus one.
     pub(crate) fn rows_of(&self, table: TableId, prefix: &[u8]) -> usize {
         let rows = &self.tables[table].rows;
         rows.count(prefix, &successor(prefix)) as usize + 1
     }
 
-    /// Takes the rows of a list's range out of some readers' outputs, or puts them in.
+    /// Takes the rows of a list's range out of the outputs of some readers, or adds them.
     pub(crate) fn convert_entries(&mut self, join: &mut Join, entries: &[Entry], pulled: bool) {
         let level = join.last_level();
         for entry in entries {
@@ -129,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// Applies all rows below one leaf.
+    /// Applies all rows of one leaf's range.
     fn take_leaf(&self, join: &mut Join, run: &mut Run, binding: &mut Binding, sign: i32) {
         let level = join.last_level();
         let range = join
@@ -151,7 +151,7 @@ impl Engine {
         );
     }
 
-    /// The rows of a range whose source ranges are pulled, in key order.
+    /// Returns the rows of pulled source ranges for a range, in key order.
     pub(crate) fn pulled_rows(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Gathered {
         let mut rows = Gathered::default();
         if join.converted == 0
@@ -197,7 +197,7 @@ impl Engine {
     }
 }
 
-/// Finds what was bound when a leaf was reached: what its fill fixes, its context, and its list's prefix.
+/// Restores the binding with which a leaf was reached, from its fill, its context and its list's prefix.
 pub(crate) fn bind_leaf(join: &Join, fill: u32, leaf: u32, binding: &mut Binding) {
     let (definition, level) = (&join.definition, join.last_level());
     let fill = join.fills.get(fill);

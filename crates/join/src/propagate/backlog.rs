@@ -1,8 +1,8 @@
-//! The backlog: a change that must be applied to more outputs than one step may reach waits in its updater list's queue, and is applied
-//! in steps.
+//! The backlog: a change that affects more outputs than one step may update waits in its updater list's queue, and is
+//! applied in steps.
 //!
-//! 1. Entries see what waits in a list in the order in which it came.
-//! 2. A fill's own entries see all of it before the fill is read, or goes on being filled.
+//! 1. The queue of a list is applied to each entry in FIFO order.
+//! 2. It is applied to all entries of a fill before the fill is read, or filling continues.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -13,12 +13,12 @@ use crate::join::updater::{Entry, Event};
 use crate::join::{Join, JoinId};
 use crate::propagate::maintain::Seen;
 
-/// The lists in which changes wait, and the changes that not all have seen.
+/// The lists with queued changes, and the changes that have not been applied to all entries.
 #[derive(Default)]
 pub struct Backlog {
     /// Join, level of the source, number of the list.
     lists: VecDeque<(JoinId, u8, u32)>,
-    /// The last change that had to wait.
+    /// The last deferred change.
     last: u64,
     outstanding: BTreeSet<u64>,
 }
@@ -34,20 +34,20 @@ impl Backlog {
         self.outstanding.remove(&change);
     }
 
-    /// The last change that had to wait.
+    /// The last deferred change.
     #[inline]
     pub fn last_change(&self) -> u64 {
         self.last
     }
 
-    /// Whether all outputs reflect a change and those before it.
+    /// Whether all outputs reflect a change and all earlier ones.
     pub fn is_done(&self, change: u64) -> bool {
         self.outstanding.first().is_none_or(|first| *first > change)
     }
 }
 
 impl Engine {
-    /// Has the entries of a list see something in steps.
+    /// Queues an event, to be applied to the entries of a list in steps.
     pub(crate) fn enqueue(&mut self, join: &mut Join, level: usize, number: u32, event: Event) {
         let backlog = &mut self.writes.backlog;
         let sequence = backlog.begin_change();
@@ -59,8 +59,8 @@ impl Engine {
         list.enqueue(Rc::new(event), sequence);
     }
 
-    /// Works on waiting changes until `rows_max` entries have seen one, as long on ranges that reads wait for, and as long on what
-    /// dropped joins have left and what was handed out and is not kept; says whether any work is left.
+    /// Applies queued changes to `rows_max` entries, then spends as much on each of: deferred reads, the state of
+    /// dropped joins, and transient fills that were output. Returns whether work is left.
     pub fn step(&mut self, rows_max: usize) -> bool {
         self.see_waiting(rows_max);
         self.go_on_with_reads(rows_max);
@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// Lets some entries of a list see its oldest waiting change. A list whose queue is empty then has no backlog any more.
+    /// Applies the oldest queued change of a list to some entries. A list whose queue becomes empty leaves the backlog.
     fn work_on(&mut self, join: &mut Join, level: u8, number: u32) {
         self.see_oldest(join, usize::from(level), number);
         let list = join.updaters[usize::from(level)].lists.get(number);
@@ -101,7 +101,7 @@ impl Engine {
         if let Some((event, range)) = list.advance(chunk) {
             self.budget.spend(range.len().max(1));
             let entries = list.entries[range].to_vec();
-            // All have seen what came before.
+            // All entries reflect the events before this one.
             let pulled = list.pulled;
             self.see_event(join, &entries, level, &event, pulled);
         }
@@ -111,7 +111,7 @@ impl Engine {
         }
     }
 
-    /// A list whose queue is empty has no backlog any more.
+    /// Removes a list with an empty queue from the backlog.
     fn leave_backlog(&mut self, join: &mut Join, level: u8, number: u32) {
         join.lists_with_backlog.retain(|b| *b != (level, number));
         let lists = &mut self.writes.backlog.lists;
@@ -122,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// Works on the waiting changes of a join's lists; says whether it ended them all.
+    /// Applies the queued changes of a join's lists. Returns whether all queues are empty.
     pub(crate) fn finish_lists(&mut self, join: &mut Join) -> bool {
         while let Some(&(level, number)) = join.lists_with_backlog.first() {
             if self.budget.is_spent() {
@@ -133,7 +133,7 @@ impl Engine {
         true
     }
 
-    /// Lets a fill's own entries see all waiting changes.
+    /// Applies all queued changes to the entries of one fill.
     pub(crate) fn catch_up(&mut self, join: &mut Join, fill: u32) {
         for (level, number) in join.lists_with_backlog.clone() {
             let level = usize::from(level);
@@ -153,7 +153,7 @@ impl Engine {
                     place = join.pass(level, number, place, waiting);
                     self.see_event(join, &[entry], level, &event, pulled);
                 }
-                // Another entry may have come to this place; it is looked at next unless it was passed already.
+                // Another entry may have moved to this position. It is examined next, unless it was examined before.
                 if place == at {
                     at += 1;
                 }
@@ -161,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// Applies what waited to entries of one list, which are pulled or not by then.
+    /// Applies an event to entries of one list. `pulled` is their mode at that point.
     fn see_event(
         &mut self,
         join: &mut Join,
@@ -172,7 +172,7 @@ impl Engine {
     ) {
         match event {
             Event::Convert { pulled } => self.convert_entries(join, entries, *pulled),
-            // A row that went while conversions were under way may not have been taken out by them.
+            // A removed row may still be in outputs: a conversion in progress did not see it.
             Event::Row(change) if pulled && change.new.is_some() => {}
             Event::Row(change) => {
                 let seen = Seen {

@@ -1,15 +1,15 @@
-//! Maintain: applies the change of a source row to what was computed from it.
+//! Maintenance: applies the change of a source row to the outputs that were computed from it.
 //!
 //! ```text
-//! changed ──► updaters of each reading join ──► fan_out ──► (at once)        see
+//! changed ──► updaters of each reading join ──► fan_out ──► (immediately)    see
 //!                                                  └─ queue ──► step ──────► see
-//! see:  a row of the value's source    the output rows change at once (Output::apply), and so on down the joins
-//!       a row of a checked source      a pending entry, applied when the range is read (see settle)
-//!       a row that has yet to be read  nothing: it will be read as it is (see unread)
+//! see:  a row of the value's source    changes output rows immediately (Output::apply), and so on downstream
+//!       a row of a checked source      leaves a pending entry, applied when the range is read (see settle)
+//!       an unread row                  has no effect: it will be read in its current state (see unread)
 //! ```
 //!
-//! A change that more entries must see than the budget allows waits in its list's queue. Reads of a fill catch up with
-//! what its own entries have not seen, so they are right in between.
+//! A change that affects more entries than the budget allows waits in its list's queue. A read of a fill first applies
+//! the queued changes to the fill's entries, so it is correct meanwhile.
 
 use crate::base::pattern::Binding;
 use crate::base::rows::Value;
@@ -22,7 +22,7 @@ use crate::language::grammar::JoinMode;
 use crate::operators::Combination;
 use crate::operators::output::{Effects, Shown};
 
-/// A change, seen by the source of one level of a join.
+/// A change of a source row, at one level of a join.
 pub(crate) struct Seen<'a> {
     pub level: usize,
     pub key: &'a [u8],
@@ -30,19 +30,19 @@ pub(crate) struct Seen<'a> {
     pub new: Option<&'a Value>,
 }
 
-/// Buffers that are used again: a write asks for no memory but its rows'.
+/// Reused buffers, so that a write allocates only memory for its rows.
 #[derive(Default)]
 pub(crate) struct Scratch {
     lists: Vec<u32>,
     common: Option<Box<Common>>,
 }
 
-/// What a run of entries has in common.
+/// State shared by consecutive entries.
 #[derive(Default)]
 struct Common {
-    /// The slots of the source key alone.
+    /// The slots that the source key binds.
     binding: Binding,
-    /// The output key's end for plain entries whose fills fix this many elements.
+    /// The end of the output key, for plain entries whose fills fix `suffix_elements` elements.
     suffix: Vec<u8>,
     suffix_elements: Option<u8>,
     key: Vec<u8>,
@@ -50,7 +50,7 @@ struct Common {
 }
 
 impl Engine {
-    /// Tells all joins that read a table that one of its rows changed. The row is in the table already.
+    /// Applies a change of a row, which the table already contains, to all joins that read the table.
     pub(crate) fn changed(
         &mut self,
         table: TableId,
@@ -63,7 +63,8 @@ impl Engine {
         }
         for at in 0..self.tables[table].readers.len() {
             let (reader, level) = self.tables[table].readers[at];
-            // A join that is being filled, and so is out of its place, has no node on what its own fill changes upstream.
+            // A join that is being filled is out of its place. It has no node on rows that its own fill changes
+            // upstream.
             self.with_join(reader, |engine, join| {
                 engine.source_changed(join, usize::from(level), key, old, new);
             });
@@ -117,7 +118,7 @@ impl Engine {
         let len = list.entries.len();
         if list.queue.is_empty() && len <= self.budget.left() {
             self.budget.spend(len);
-            // Nothing that follows from a change adds or removes entries of the same join.
+            // The effects of a change never add or remove entries of the same join.
             let entries = std::mem::take(&mut list.entries);
             self.see(join, &entries, seen);
             join.updaters[seen.level].lists.get_mut(number).entries = entries;
@@ -133,7 +134,7 @@ impl Engine {
 
     /// Applies a change to entries of one list.
     pub(crate) fn see(&mut self, join: &mut Join, entries: &[Entry], seen: &Seen<'_>) {
-        // What follows from the change may be seen by others meanwhile, with buffers of their own.
+        // Nested changes may need these buffers meanwhile; they then allocate their own.
         let mut common = self.writes.scratch.common.take().unwrap_or_default();
         common.binding.clear();
         common.suffix_elements = None;
@@ -171,7 +172,7 @@ impl Engine {
         self.conclude(join, effects);
     }
 
-    /// Shows the groups that changed, and tells the joins that read this one's output.
+    /// Updates the rows of changed groups, and propagates the effects to the joins that read this output.
     pub(crate) fn conclude(&mut self, join: &mut Join, mut effects: Effects) {
         for (fill, group) in std::mem::take(&mut effects.touched) {
             if is_set_aside(join, Some(fill), &group) {
@@ -190,11 +191,11 @@ impl Engine {
         }
     }
 
-    /// A row of a join's output changed: if it can be seen behind the rows of the table's other joins, it is applied to what reads them.
+    /// Propagates the change of an output row, if it is visible among the rows of the table's other joins.
     pub(crate) fn output_changed(&mut self, table: TableId, maker: JoinId, change: &Shown) {
         let makers = &self.tables[table].makers;
         let Some(at) = makers.iter().position(|m| *m == maker) else {
-            // The join was dropped, and goes on only for the writers that wait for it: nobody sees its rows.
+            // The join was dropped, and is kept only for writers that wait for it. Its rows are invisible.
             return;
         };
         let (mut old, mut new) = (change.old.clone(), change.new.clone());
@@ -219,7 +220,7 @@ impl Engine {
     }
 }
 
-/// Remembers that a row of a checked source came or went. A row that came and went again is forgotten.
+/// Records that a row of a checked source was added or removed. The two cancel each other.
 fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
     if join.is_unread(seen.level, entry, seen.key) {
         return;
@@ -253,7 +254,7 @@ fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Com
     }
 }
 
-/// The fast path: copies a row to many outputs, whose keys end alike.
+/// The fast path: copies a row to many outputs whose keys have the same end.
 fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut Common) {
     let mut effects = Effects::default();
     for (number, entry) in entries.iter().enumerate() {
@@ -283,7 +284,7 @@ fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut
     }
 }
 
-/// Asks for what later entries will touch, in the steps in which they depend on one another.
+/// Prefetches memory that later entries need, in the order of its dependencies.
 fn prefetch(join: &Join, entries: &[Entry]) {
     let group = |ahead: usize| {
         entries
@@ -304,7 +305,7 @@ fn prefetch(join: &Join, entries: &[Entry]) {
     }
 }
 
-/// Copies or removes one row where the fast path does not hold.
+/// Copies or removes one row if the fast path does not apply.
 fn copy_to_one(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
     let fill = join.fills.get(entry.fill);
     common.key.clear();
@@ -324,7 +325,7 @@ fn copy_to_one(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Comm
     }
 }
 
-/// The part of the output key that the source key alone tells.
+/// Writes the part of the output key that the source key determines.
 fn write_suffix(join: &Join, elements: u8, common: &mut Common) {
     common.suffix.clear();
     for element in &join.definition.shape.output.elements[usize::from(elements)..] {
@@ -338,7 +339,7 @@ fn write_suffix(join: &Join, elements: u8, common: &mut Common) {
     common.suffix_elements = Some(elements);
 }
 
-/// Applies a change of the value's row below one leaf.
+/// Applies a change of the value's row to one leaf.
 fn apply_to_one(
     join: &mut Join,
     entry: Entry,
@@ -381,7 +382,8 @@ fn apply_to_one(
     );
 }
 
-/// Writes the output key of a leaf whose slots do not come from the source key alone. `false` if the row does not fit.
+/// Writes the output key of a leaf whose slots are not all in the source key. Returns `false` if the row does not
+/// match.
 fn write_key(join: &Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) -> bool {
     let definition = &join.definition;
     let fill = join.fills.get(entry.fill);

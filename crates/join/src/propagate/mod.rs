@@ -1,7 +1,7 @@
-//! Writes: what follows from the change of a row, at once or later.
+//! Writes: propagates the change of a row to the outputs, immediately or later.
 //!
-//! Read `maintain` for a change that reaches few, `backlog` for one that reaches many, `auto` for whether a range is copied when it is
-//! written or when it is read, and `subscription` for who is told of rows that change.
+//! Read `maintain` for changes with few outputs, `backlog` for those with many, `auto` for the choice between copying
+//! on writes and on reads, and `subscription` for notifications of changed rows.
 
 pub(crate) mod auto;
 pub(crate) mod backlog;
@@ -13,14 +13,15 @@ use maintain::Scratch;
 
 use crate::join::JoinId;
 
-/// What writes leave for later, and keep for the next one.
+/// Work that writes leave for later, and reused buffers.
 #[derive(Default)]
 pub struct Writes {
     pub backlog: Backlog,
-    /// Lists of auto joins that were written or read, by join and number: how they are kept is reviewed before the next operation.
+    /// Lists of `auto` joins that were written or read, by join and number. Their mode is reviewed before the next
+    /// operation.
     pub to_review: Vec<(JoinId, u32)>,
     scratch: Scratch,
-    /// Keys that are tracked (see `evaluate::tracked`) and may have changed, and whether any are tracked.
+    /// Tracked keys whose rows may have changed (see `evaluate::tracked`), and whether any keys are tracked.
     pub stale: Vec<Box<[u8]>>,
     pub is_tracking: bool,
 }

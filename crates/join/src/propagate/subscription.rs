@@ -1,14 +1,14 @@
-//! Subscriptions: every change of a row in a range, of base rows or of what joins make, is noted for a subscriber.
+//! Subscriptions: every change of a base or computed row in a range is recorded for subscribers.
 //!
 //! ```text
-//!  subscribe ──► the range is filled, and its fills are pinned ──► each change of a row ──► noted ──► taken by the host
-//!     ▲                                                                 │
-//!     └── refresh: what has yet to be settled, or was forgotten ◄───────┘ checked sources change lazily
+//!  subscribe ──► the range is filled and its fills are pinned ──► each change of a row ──► recorded ──► taken by the host
+//!     ▲                                                                │
+//!     └── refresh: settle pending changes, fill dropped parts ◄────────┘ changes of checked sources are applied lazily
 //! ```
 //!
-//! 1. Changes of one row are told in the order in which they happened. What a fill finds is no change.
-//! 2. A fill in a range that somebody subscribed to is not evicted.
-//! 3. Changes of replicas are not told: their owner tells of them.
+//! 1. Changes of one row are reported in order. Rows that a fill adds are not changes.
+//! 2. A fill in a subscribed range is not evicted.
+//! 3. Changes of replicas are not reported: their owner reports them.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::join::{JoinId, TableId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowChange {
     pub key: Box<[u8]>,
-    /// It has a value now; else it went.
+    /// Whether the row exists now.
     pub is_there: bool,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct Subscriptions {
     row_changes: Vec<RowChange>,
 }
 
-/// What the keys begin with that somebody subscribed to, each with how often.
+/// The key prefixes of subscriptions, with the number of subscriptions to each.
 #[derive(Default)]
 struct Beginnings {
     known: ByteMap<u32>,
-    /// How long they are, and how many are so long.
+    /// The lengths of the prefixes, with the number of prefixes of each.
     lengths: BTreeMap<usize, u32>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Subscription {
     pub pins: Vec<Pin>,
 }
 
-/// A fill that stays.
+/// A fill that must not be evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pin {
     pub join: JoinId,
@@ -83,7 +83,7 @@ pub(crate) struct Pin {
 }
 
 impl Subscriptions {
-    /// Adds a subscription; returns its number.
+    /// Adds a subscription. Returns its number.
     pub fn add(&mut self, subscription: Subscription) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -100,7 +100,7 @@ impl Subscriptions {
 }
 
 impl Engine {
-    /// A visible row changed: it is noted if somebody subscribed to it.
+    /// Records the change of a visible row, if there is a subscription to it.
     pub(crate) fn note_row_change(&mut self, table: TableId, key: &[u8], is_there: bool) {
         let is_base = self.tables[table].makers.is_empty();
         let is_copy = is_base
@@ -122,7 +122,7 @@ impl Engine {
         !self.subscriptions.row_changes.is_empty()
     }
 
-    /// The changes of rows that somebody subscribed to, since it was last asked, in order.
+    /// Returns the changes of subscribed rows since the last call, in order.
     pub fn take_row_changes(&mut self) -> Vec<RowChange> {
         std::mem::take(&mut self.subscriptions.row_changes)
     }

@@ -1,4 +1,4 @@
-//! Base rows that a shard comes to own and ceases to own.
+//! Base rows whose ownership a shard gains and loses.
 
 use std::ops::ControlFlow;
 
@@ -59,7 +59,7 @@ fn adopted_rows_are_followed_by_joins_and_not_logged() {
         ["feed|ann|2=b"]
     );
     assert!(engine.take_changes().is_empty());
-    // Its time comes here as anywhere, and that is logged.
+    // The row expires as usual, and the removal is logged.
     assert!(read(&mut engine, "feed|ann|", "feed|ann}", 50).is_empty());
     let changes = engine.take_changes();
     let removed = LogEntry::Remove {

@@ -1,4 +1,4 @@
-//! Random numbers, and random definitions of joins over tables with few values.
+//! Random numbers, and random join definitions over tables with few values.
 
 pub struct Random(larder_types::Random);
 
@@ -24,12 +24,12 @@ impl Random {
     }
 }
 
-/// The slots' values; all of a width of 2 where one is declared.
+/// Values of slots, all two bytes long, for slots with a declared width of 2.
 pub const VALUES: [&str; 5] = ["aa", "ab", "b1", "b2", "zz"];
-/// Where no width is declared, values of other lengths too, some of which hold what ends other slots.
+/// Values for slots without a width: other lengths too, and some that contain bytes that end other slots.
 pub const LOOSE: [&str; 6] = ["a", "aa", "a!", "b:c", "b", "zz9"];
 
-/// A random definition: sources among base tables and outputs, an output of slots of theirs.
+/// Returns a random definition: its sources are base tables and outputs, and its output uses their slots.
 pub fn definition(random: &mut Random, widths: bool) -> String {
     let slots = ["a", "b", "c", "d"];
     let mut sources = Vec::new();
@@ -119,7 +119,7 @@ pub fn definition(random: &mut Random, widths: bool) -> String {
         for slot in &used {
             output = output.replacen(&format!("<{slot}>"), &format!("<{slot}:2>"), 1);
             for source in &mut sources {
-                // Said in the first source alone where the output does not have it.
+                // The width is stated only in the first source if the output does not have the slot.
                 *source = source.replacen(&format!("|<{slot}>"), &format!("|<{slot}:2>"), 1);
             }
         }
@@ -139,7 +139,7 @@ pub fn definition(random: &mut Random, widths: bool) -> String {
     format!("{output} = {mode}{}", clauses.join(" "))
 }
 
-/// Joins that can be filled from either end as far as a read needs, beside some of the same tables that cannot.
+/// Joins that can be filled from either end as far as a read needs, and others over the same tables that cannot.
 pub const ORDERED: [&str; 13] = [
     "x|<a:2>|<b:2>|<c:2> = check p|<a>|<c> copy q|<c>|<b>|<a>",
     "x|<a:2>|<b:2>|<c:2> = auto check p|<a>|<c> copy q|<c>|<b>|<a>",

@@ -1,8 +1,9 @@
-//! What shards promise one another, message by message: when a change is acknowledged, what is seen as one, and which questions count.
+//! The guarantees of the exchange, message by message: when a change is acknowledged, which changes are atomic, and
+//! which requests are ignored.
 
 use larder_join::{Engine, EngineMessage, Exchange, KeyRange, ReadOutcome, Shard};
 
-/// The index of the shard that has the rows, and of the one that reads them.
+/// The index of the shard that owns the rows, and of the one that reads them.
 const OWNER: u16 = 0;
 const READER: u16 = 1;
 
@@ -21,7 +22,7 @@ impl Side {
         Side { engine, exchange }
     }
 
-    /// Works on what has come; says whether there is more of it.
+    /// Handles received messages. Returns whether there is more to do.
     fn step(&mut self, budget: usize) -> bool {
         self.exchange.step(&mut self.engine, 0, budget).more
     }
@@ -39,21 +40,21 @@ impl Pair {
         Pair { owner, reader }
     }
 
-    /// A leading column that the owner has.
+    /// Returns a leading column that the owner owns.
     fn user() -> &'static str {
         let mut users = ["ann", "bob", "cid", "dan", "eve"].into_iter();
         let is_owned = |user: &&str| Shard::new(OWNER, 2).owns(format!("p|{user}|").as_bytes());
         users.find(is_owned).expect("one of them is the first's")
     }
 
-    /// All that the owner has said comes to the reader.
+    /// Delivers the owner's messages to the reader.
     fn tell(&mut self) {
         for message in self.owner.exchange.take_out(READER) {
             self.reader.exchange.receive(OWNER, message);
         }
     }
 
-    /// All that the reader has said comes to the owner, who works on it.
+    /// Delivers the reader's messages to the owner, which handles them.
     fn answer(&mut self) {
         for message in self.reader.exchange.take_out(OWNER) {
             self.owner.exchange.receive(READER, message);
@@ -61,7 +62,7 @@ impl Pair {
         while self.owner.step(1000) {}
     }
 
-    /// The reader counts the rows of an output, with all that it needs for that.
+    /// Counts the rows of an output on the reader, and provides what the read needs.
     fn count(&mut self, lo: &str, hi: &str) -> u64 {
         for _ in 0..100 {
             let engine = &mut self.reader.engine;
@@ -78,7 +79,7 @@ impl Pair {
         panic!("never answered");
     }
 
-    /// The owner puts rows, and tells of them; returns what is to be acknowledged.
+    /// Puts rows on the owner and exports the changes. Returns the sequence number to be acknowledged.
     fn put(&mut self, keys: &[String], whole: bool) -> u64 {
         for key in keys {
             self.owner.engine.put(key.as_bytes(), b"x", 0).unwrap();
@@ -142,7 +143,7 @@ fn changes_of_a_transaction_are_applied_together_however_short_a_step_is() {
     }
 }
 
-/// A conversation that the owner ends: writes that the reader was to reflect wait until it has forgotten.
+/// The owner ends a connection: writes that the reader had to reflect wait until it has dropped the rows.
 #[test]
 fn a_reader_that_is_to_forget_is_waited_for_until_it_has() {
     let (mut pair, user) = (Pair::new(), Pair::user());
@@ -155,7 +156,7 @@ fn a_reader_that_is_to_forget_is_waited_for_until_it_has() {
     pair.tell();
     let last = pair.put(&[format!("p|{user}|3")], false);
 
-    // The second change is never told.
+    // The second change is never sent.
     pair.owner.exchange.take_out(READER);
     let upto = pair.owner.exchange.end_reader(READER);
     while pair.reader.step(1000) {}

@@ -1,11 +1,11 @@
-//! Large first fills: each call visits few rows, others read and write in between, and what comes out is as if it had been
-//! computed in one go.
+//! Large first fills: each call visits few rows, other clients read and write in between, and the result is as if it
+//! had been computed in one step.
 
 use std::ops::ControlFlow;
 
 use larder_join::{Engine, Limits, ReadOutcome};
 
-/// What a read, or a step, may visit.
+/// Budget of a read or a step.
 const ROWS: usize = 500;
 
 fn range(engine: &mut Engine, lo: &str, hi: &str) -> (ReadOutcome, Vec<(String, String)>) {
@@ -30,7 +30,7 @@ fn put(engine: &mut Engine, key: &str, value: &str) {
         .expect("put");
 }
 
-/// Does something, and checks that no more rows were read for it than it may.
+/// Runs `act`, and checks that it reads no more rows than the budget.
 fn bounded<T>(engine: &mut Engine, act: impl FnOnce(&mut Engine) -> T) -> T {
     bounded_by(ROWS, engine, act)
 }
@@ -43,7 +43,7 @@ fn bounded_by<T>(rows_max: usize, engine: &mut Engine, act: impl FnOnce(&mut Eng
     done
 }
 
-/// Reads a range with `meanwhile` between all steps; how many steps that took, and the rows.
+/// Reads a range, and calls `meanwhile` between steps. Returns the number of steps, and the rows.
 fn read_in_steps(
     engine: &mut Engine,
     lo: &str,
@@ -81,7 +81,8 @@ fn a_large_first_fill_is_computed_in_steps_while_its_sources_change() {
     let is_slow = std::env::var_os("LARDER_SLOW_TESTS").is_some();
     let rows = if is_slow { 1_000_000 } else { 30_000 };
     let joins = [
-        // One source range with all rows, into many groups; one with all rows, into one; few authors, and one of many posts.
+        // One source range with all rows, into many groups; one with all rows, into one group; few authors, and one
+        // with many posts.
         ("k|<author:4> = sum v|<row:7>|<author:4>", "k|", "k}"),
         ("n|all = count v|<row:7>|<author:4>", "n|", "n}"),
         ("m|<author:4> = max v|<row:7>|<author:4>", "m|", "m}"),
@@ -95,7 +96,7 @@ fn a_large_first_fill_is_computed_in_steps_while_its_sources_change() {
             "a|ann|",
             "a|ann}",
         ),
-        // A join of joins: both are filled by one read.
+        // A join over a join: one read fills both.
         (
             "c|<user> = count t|<user>|<row:7>|<author:4>",
             "c|ann",
@@ -119,7 +120,7 @@ fn a_large_first_fill_is_computed_in_steps_while_its_sources_change() {
         let mut calls = 0;
         let (_, rows_now) = read_in_steps(&mut engine, lo, hi, |engine, _| {
             calls += 1;
-            // What was read already changes, and what was not; a follower's choice too.
+            // Change a row that may have been read or not, and a subscription.
             let row = calls * 7919 % rows;
             for engine in [&mut *engine, &mut model] {
                 let author = format!("{:04}", row % 997);
@@ -214,7 +215,7 @@ fn a_fan_out_that_a_chain_waits_for_is_seen_in_steps_by_its_reader() {
     let waits_for = engine.put(b"p|cel|0001", b"x", 0).expect("put").waits_for;
     let change = waits_for.expect("too large for one step");
     let mut deferred = 0;
-    // The reader alone: nobody else makes steps.
+    // Only the reader makes steps.
     let rows = loop {
         let (outcome, rows) = range(&mut engine, "c|09999", "c|09999\0");
         if outcome == ReadOutcome::Done(()) {
@@ -224,7 +225,7 @@ fn a_fan_out_that_a_chain_waits_for_is_seen_in_steps_by_its_reader() {
         engine.step(100);
     };
     assert_eq!(rows, [("c|09999".to_owned(), "1".to_owned())]);
-    // Each call lets some hundreds see it, the reader's own and the step's.
+    // Each call applies the change to several hundred entries: the reader's own, and those of a step.
     assert!(deferred >= READERS / 500, "{deferred}");
     while engine.step(100) {}
     assert!(engine.is_done(change));
@@ -238,8 +239,8 @@ fn a_group_that_drains_while_it_is_being_filled_is_read_again_at_the_end() {
         engine
             .create("m", "m|all = max v|<row:4>", 0)
             .expect("create");
-        // The greatest of those that are read first come first, so that all that is remembered of them goes soon; the
-        // greatest of all come last.
+        // The greatest of the rows that are read first precede the others, so that all that the state stores of them
+        // are removed soon. The greatest of all rows come last.
         for row in 0..ROWS_ALL {
             let value = if row < 1_000 {
                 9_000 - row
@@ -252,7 +253,7 @@ fn a_group_that_drains_while_it_is_being_filled_is_read_again_at_the_end() {
     engine.set_read_rows(Some(ROWS));
     let mut gone = 0;
     assert!(range(&mut engine, "m|", "m}").0.needs_steps());
-    // Reading a group again is not done in steps.
+    // The group is not computed again in steps.
     while engine.step(ROWS) {
         for _ in 0..50 {
             let key = format!("v|{gone:04}");
@@ -265,7 +266,7 @@ fn a_group_that_drains_while_it_is_being_filled_is_read_again_at_the_end() {
     let rows = range(&mut engine, "m|", "m}").1;
     assert!(gone >= 200, "{gone} of {ROWS_ALL}");
     assert_eq!(rows, range(&mut model, "m|", "m}").1);
-    // No row was counted twice: what goes afterwards is not shown any more.
+    // No row was counted twice: rows removed from now on disappear.
     for row in (gone..ROWS_ALL).rev() {
         for engine in [&mut engine, &mut model] {
             engine
@@ -294,7 +295,7 @@ fn an_author_who_is_pulled_while_a_timeline_is_being_filled_is_not_copied() {
     engine.step(ROWS);
     let copied = engine.info("a").expect("there").rows;
     assert!(0 < copied && copied < 5_000, "{copied}");
-    // Far more is written than read: from now on the posts are left where they are.
+    // Writes far outnumber reads: from now on the posts are not copied.
     (0..600).for_each(|time| put(&mut engine, &format!("p|cel|{time:07}"), "y"));
     assert_eq!(engine.info("a").expect("there").rows, 0);
     while engine.step(ROWS) {}
@@ -341,7 +342,7 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
         engine.count(b"x|0900", b"x|0901", now),
         Ok(ReadOutcome::Done(0))
     );
-    // A long range that has too many late rows is deferred until they have gone.
+    // A read of a long range with too many expired rows is deferred until they are removed.
     let limits = Limits::default();
     let mut seen = 0;
     let mut each = |_: &[u8], _: &[u8]| {
@@ -402,7 +403,7 @@ fn what_is_not_kept_and_too_much_at_once_is_computed_in_steps_and_goes_when_it_w
             "t|ann|",
         ),
         ("o|all = snapshot 60 sum v|<row:7>|<author:4>", "o|all"),
-        // Its best rows go before it is read.
+        // Its best rows are removed before it is read.
         ("g|all = max v|<row:7>|<author:4>", "g|all"),
     ];
     for (definition, lo) in joins {
@@ -470,8 +471,8 @@ fn what_is_not_kept_and_too_much_at_once_is_computed_in_steps_and_goes_when_it_w
     }
 }
 
-/// What is forgotten and what is filled chased one another: each step of the one left a gap for the other, and each gap read all of
-/// the source.
+/// Dropping and filling used to alternate endlessly: each step of the one left a gap for the other, and each gap
+/// scanned the whole source.
 #[test]
 fn a_large_range_that_was_just_read_is_read_again_at_the_cost_of_the_source() {
     const POSTS: usize = 6_000;
@@ -491,7 +492,7 @@ fn a_large_range_that_was_just_read_is_read_again_at_the_cost_of_the_source() {
         ("pp|0", "pp|00000041"),
     ];
     for (lo, hi) in windows.into_iter().cycle().take(12) {
-        // It has begun to go.
+        // The range is partially dropped.
         engine.step(ROWS / 4);
         let before = engine.rows_read();
         let (_, rows) = range_in_steps(&mut engine, lo, hi);
@@ -502,7 +503,8 @@ fn a_large_range_that_was_just_read_is_read_again_at_the_cost_of_the_source() {
             .collect();
         assert_eq!(rows, wanted, "{lo} {hi}");
         let read = engine.rows_read() - before;
-        // To see that it is too much to be computed at once, and to fill what lies before what is left and behind it.
+        // The rows read to find that the computation exceeds the budget, and to fill the gaps before and after the
+        // rest.
         let most = (2 * POSTS + 8 * ROWS + ROWS) as u64;
         assert!(
             read <= most,
@@ -511,7 +513,7 @@ fn a_large_range_that_was_just_read_is_read_again_at_the_cost_of_the_source() {
     }
 }
 
-/// Reads a range as a server does: tried, deferred, and tried again when the steps have ended it.
+/// Reads a range like a server: the read is deferred, and retried after steps.
 fn range_in_steps(engine: &mut Engine, lo: &str, hi: &str) -> (usize, Vec<(String, String)>) {
     for steps in 0.. {
         let ended = engine.ended_reads();
@@ -525,7 +527,7 @@ fn range_in_steps(engine: &mut Engine, lo: &str, hi: &str) -> (usize, Vec<(Strin
     unreachable!()
 }
 
-/// Where the output is in another order than the source, each gap between filled ranges reads all of the source.
+/// If the output's order differs from the source's, each gap between filled ranges scans the whole source.
 #[test]
 fn many_gaps_that_read_the_same_source_rows_are_filled_as_one() {
     const POSTS: usize = 2_000;
@@ -546,8 +548,8 @@ fn many_gaps_that_read_the_same_source_rows_are_filled_as_one() {
     assert_eq!(engine.rows_read() - before, POSTS as u64);
 }
 
-/// The first rows of a large timeline, from either end, cost what they are, and each page as much again; all that was not asked for
-/// stays unfilled.
+/// The first rows of a large timeline, from either end, cost as much as their number, and each page costs the same
+/// again. Other parts are not filled.
 #[test]
 fn a_limited_read_fills_what_it_needs_and_the_next_page_fills_on() {
     const AUTHORS: usize = 20;
@@ -600,7 +602,7 @@ fn a_limited_read_fills_what_it_needs_and_the_next_page_fills_on() {
                 break;
             }
             let read = (engine.rows_read() - before) as usize;
-            // As many as lie filled beside it may be filled, and are looked at first.
+            // As many rows as the adjacent filled part has may be filled, and are examined first.
             let most = 2 * AUTHORS + 6 * 20 * page.max(2) + 20 * AUTHORS;
             assert!(read <= most, "{read} source rows for page {page}");
             let last = rows.last().expect("a page").clone();
@@ -609,7 +611,7 @@ fn a_limited_read_fills_what_it_needs_and_the_next_page_fills_on() {
                 false => lo = last + "\0",
             }
             seen.extend(rows);
-            // What is filled is fresh, and what is not will be.
+            // Filled parts are fresh; other parts will be.
             let key = format!("p|03|{:08}", 1_000_000 + page);
             put(&mut engine, &key, "late");
         }

@@ -1,4 +1,4 @@
-//! What is bounded: memory, and how much is done at once for one client.
+//! Limits: of memory, and of the work that is done for one client in one step.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn an_author_of_many_readers_is_converted_in_steps_and_reads_and_writes_in_betwe
     }
     t.0.set_step_rows(Some(64));
     let mut posts: Vec<String> = Vec::new();
-    // Rows stored, beside those that the timelines have: all at first, none once the author is pulled.
+    // Stored rows, besides those that the timelines have: all at first, none once the author is pulled.
     let (mut partly, mut pulled, mut pushed_again) = (0, false, false);
     for round in 0..2_000 {
         if round < 60 {
@@ -138,7 +138,7 @@ fn an_author_of_many_readers_is_converted_in_steps_and_reads_and_writes_in_betwe
             t.remove(&[&format!("p|cel|{}", &post[..4])]);
         }
         t.0.step(64);
-        // Few read while the author posts, then all do.
+        // Few users read while the author posts, then all do.
         for user in (0..400).filter(|user| round >= 60 || user % 400 == round * 37 % 400) {
             let (lo, hi) = timeline(user);
             let expected: Vec<String> = posts.iter().map(|post| lo.clone() + post).collect();
@@ -164,7 +164,7 @@ fn open(engine: &mut Engine, lo: &[u8]) -> Reading {
     opened.unwrap().done().expect("all rows are here")
 }
 
-/// Two hundred clients ask for a table and read none of it, while all its rows are overwritten again and again.
+/// Two hundred clients request a table and read none of the reply, while all its rows are overwritten repeatedly.
 #[test]
 fn what_long_answers_keep_is_bounded_and_no_write_is_refused_for_it() {
     let mut engine = Engine::new();
@@ -193,7 +193,7 @@ fn what_long_answers_keep_is_bounded_and_no_write_is_refused_for_it() {
     }
     assert!(kept_max > 200_000, "{kept_max}");
     assert!(engine.memory_bytes() <= base + base / 5);
-    // One row kept by all costs its value once: all that was kept is charged to somebody.
+    // A row that all reads keep is stored once, and its memory is charged to them.
     let lost = readings.iter().filter(|reading| reading.is_lost()).count();
     assert!(lost > 0 && lost < 200, "{lost}");
     assert!(charged.load(Ordering::Relaxed) > 0);

@@ -1,4 +1,4 @@
-//! Joins against a model that recomputes them.
+//! Tests of joins against a model that recomputes them.
 
 mod adopted;
 mod definitions;

@@ -1,12 +1,12 @@
-//! The model: base rows in a map, and every join recomputed from its sources when it is read, by the plainest means.
-//! It shares the parser of definitions with the engine and nothing else.
+//! The model: base rows in a map; every read recomputes the join from its sources by the simplest means. It shares only
+//! the parser of definitions with the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_join::grammar::{self, JoinMode, Operator, Part, Syntax, Test};
 
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-/// `None` for a row that does not add up.
+/// `None` for an invalid aggregate.
 pub type Computed = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 type Slots = BTreeMap<String, Vec<u8>>;
 
@@ -32,7 +32,7 @@ impl Model {
         self.joins.retain(|(n, _)| n != name);
     }
 
-    /// All visible rows of a table, by its name with the separator.
+    /// Returns all visible rows of a table. `table` is its name with the separator.
     pub fn table(&self, table: &str) -> Computed {
         let mut rows: Computed = self
             .base
@@ -127,7 +127,7 @@ fn aggregate(
     mut of: Vec<Combination>,
     rows: &mut Computed,
 ) {
-    // An empty value is none.
+    // Empty values are ignored.
     let values: Vec<&Vec<u8>> = of
         .iter()
         .map(|c| &c.value)
@@ -216,7 +216,7 @@ fn widths(join: &Syntax) -> (Widths, Stops) {
     (widths, stops)
 }
 
-/// Tries every length for every slot.
+/// Splits a key into slots by trying every length for every slot.
 fn take_apart(
     parts: &[Part],
     key: &[u8],
@@ -253,7 +253,7 @@ fn take_apart(
     }
 }
 
-/// Writes a key; without a rank, only what comes before it.
+/// Writes a key; without a rank, only the part before it.
 fn put_together(parts: &[Part], slots: &Slots, rank: Option<usize>) -> (Vec<u8>, bool) {
     let mut key = Vec::new();
     for part in parts {

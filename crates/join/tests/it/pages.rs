@@ -1,4 +1,4 @@
-//! Pages that several joins make, read whole and in parts.
+//! Pages of several joins, read completely and in parts.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +26,7 @@ fn remove(engine: &mut Engine, key: &str) {
     engine.remove(key.as_bytes(), 0).expect("removed");
 }
 
-/// As a profile that its owner sees whole and others without its last row: every join fills each page once, whichever
+/// A profile of which the owner sees all rows, and others all but the last. Every join fills each page once, whichever
 /// part is read first.
 #[test]
 fn parts_of_a_page_are_filled_once_whatever_is_read_first() {
@@ -94,7 +94,7 @@ fn the_first_parts_of_a_page_are_read_by_their_groups() {
         assert_eq!(read(engine, "page|a|", hi), wanted);
         engine.pages_read() - before
     };
-    // A part comes first, of which one join makes nothing. A read fills, the next one finds the groups.
+    // The first read is of a part in which one join has no rows. The first read fills; the next one finds the groups.
     by_groups(&mut engine, "page|a|3", &all[..2]);
     by_groups(&mut engine, "page|a|3", &all[..2]);
     assert_eq!(by_groups(&mut engine, "page|a|3", &all[..2]), 1);

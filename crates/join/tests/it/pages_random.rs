@@ -1,5 +1,5 @@
-//! A page that several joins put together: whatever is written, evicted or read in other ways before, it is what the same
-//! joins make of the same rows anew.
+//! A page of several joins: after any writes, evictions and other reads, it equals the result of the same joins in a
+//! new engine with the same rows.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use larder_join::{Engine, Limits, ReadOutcome};
 
 use crate::random::Random;
 
-/// A news site's article: its text, its score, its comments, how many they are, and the karma of who wrote each.
+/// A news site's article: its text, its score, its comments and their number, and the karma of each commenter.
 const JOINS: [&str; 7] = [
     "score|<author:2>|<seq:2> = count vote|<author>|<seq>|<voter:2>",
     "karma|<author:2> = count vote|<author>|<seq:2>|<voter:2>",
@@ -84,7 +84,7 @@ fn run(seed: u64) -> u64 {
                 log.push(format!("drop and create {dropped}"));
                 for engine in [&mut engine, &mut model] {
                     let name = format!("j{dropped}");
-                    // What reads it is dropped with what it made, and filled again.
+                    // The joins that read it are dropped with what they computed, and filled again.
                     engine.drop_join(&name).expect("there");
                     engine.create(&name, JOINS[dropped], 0).expect("create");
                 }

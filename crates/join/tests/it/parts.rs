@@ -1,4 +1,5 @@
-//! Parts: readers who want rows by what is in them have exactly those, whatever happens in between, and know them before a writer is answered.
+//! Parts: readers that select rows by content have exactly those rows, whatever happens in between, and before the
+//! writer receives its reply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -8,19 +9,19 @@ use larder_types::Random;
 
 type Bytes = Box<[u8]>;
 
-/// Rows of the table `o`, whose values begin with the letter of their region.
+/// Rows of the table `o`. The first letter of a value is its region.
 #[derive(Default)]
 struct Letters {
-    /// As an owner: by reader and number, the letters that it wants.
+    /// On the owner: the letters of each subscription, by reader and number.
     subscribed: BTreeMap<(u16, u32), Vec<u8>>,
-    /// As a reader: the letters that it wants now, under which number.
+    /// On the reader: the number and the letters of the current subscription.
     wanted: (u32, Vec<u8>),
     rows: BTreeMap<Bytes, Bytes>,
     whole: BTreeSet<u16>,
 }
 
 impl Letters {
-    /// Whom a change concerns, and whether the row is theirs now.
+    /// Returns the subscriptions that a change affects, and whether the row is in them now.
     fn told(&self, before: Option<u8>, after: Option<u8>) -> Vec<(u16, u32, bool)> {
         let subscribed = self
             .subscribed
@@ -137,7 +138,7 @@ impl Core {
     }
 }
 
-/// Messages of one core come to another.
+/// Delivers the messages of one core to another.
 fn carry(cores: &mut [Core], from: usize, to: usize) {
     for message in cores[from].exchange.take_out(to as u16) {
         cores[to].exchange.receive(from as u16, message);
@@ -199,7 +200,7 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
                     number += 1;
                     let core = &mut cores[at];
                     let before = core.letters.wanted.clone();
-                    // The same again, or something else under another number. No two questions are the same.
+                    // Repeat the request, or make another with a new number. No two requests are equal.
                     let (of, letters) = match before.0 > 0 && random.below(2) == 0 {
                         true => (before.0, before.1[..before.1.len() - 5].to_vec()),
                         false => {
@@ -226,7 +227,7 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
                     }
                 }
             }
-            // Whatever was acknowledged is known.
+            // All acknowledged changes must have arrived.
             for owner in 0..CORES {
                 let core = &cores[usize::from(owner)];
                 if !core.exchange.is_acknowledged(core.exchange.sequence()) {
@@ -280,7 +281,7 @@ fn a_reader_that_paces_itself_is_sent_a_few_chunks_and_then_one_for_each_that_it
         while cores[reader].step(1000) {}
         cores[reader].letters.rows.len()
     };
-    // Chunks are of three rows here, and two are on their way at once.
+    // A chunk has three rows here, and two are in flight at a time.
     assert_eq!(exchange(&mut cores), 6);
     assert_eq!(exchange(&mut cores), 6);
     let mut has = 6;
@@ -293,7 +294,7 @@ fn a_reader_that_paces_itself_is_sent_a_few_chunks_and_then_one_for_each_that_it
     assert!(cores[reader].letters.whole.contains(&(owner as u16)));
 }
 
-/// A reader has of an owner exactly what it wants.
+/// Checks that a reader has exactly the owner's rows that it selects.
 fn check(all: &BTreeMap<String, String>, letters: &Letters, owner: u16) {
     let of = |key: &[u8]| Shard::new(0, CORES).owner_of(key) == owner;
     let expected: Vec<(&[u8], &[u8])> = all

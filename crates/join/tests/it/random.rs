@@ -1,4 +1,4 @@
-//! Random operations over random definitions: the engine must answer as the model does, after every step.
+//! Random operations over random definitions: the engine must agree with the model after every step.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -15,39 +15,39 @@ struct World {
     random: Random,
     seed: u64,
     widths: bool,
-    /// Only such joins are made.
+    /// Whether only joins of `ORDERED` are created.
     ordered: bool,
     engine: Engine,
     model: Model,
     now: u64,
-    /// When base rows go.
+    /// Expiry times of base rows.
     expiries: BTreeMap<Vec<u8>, u64>,
     names: usize,
     log: Vec<String>,
     limited: bool,
     stepped: bool,
-    /// What a read may visit, where reads are deferred.
+    /// Budget of a read, if reads are deferred.
     read_rows: Option<usize>,
-    /// Nothing that can be evicted fits while a range is read.
+    /// Whether everything that can be evicted is, while a range is read.
     is_tight: bool,
     held: Vec<Held>,
     seen: Seen,
 }
 
-/// A long read that goes on while all changes.
+/// A long read that continues while rows change.
 struct Held {
     reading: Reading,
-    /// What is left of it, as it was when it began.
+    /// The remaining rows, as they were when the read began.
     wanted: VecDeque<(Vec<u8>, Vec<u8>)>,
     began: usize,
 }
 
-/// What came to pass at all, so that the test cannot pass by accident.
+/// Events that must have occurred, so that the test cannot pass trivially.
 #[derive(Default)]
 struct Seen {
     deferred: u64,
     changed_meanwhile: u64,
-    /// Rows of long reads that were not as they were when the read began, or not there.
+    /// Rows of long reads that had changed or disappeared since the read began.
     old_rows: u64,
     partial: u64,
 }
@@ -213,7 +213,7 @@ impl World {
         self.expiries.retain(|key, _| base.contains_key(key));
     }
 
-    /// Time passes, and rows go.
+    /// Advances the time, and removes expired rows.
     fn pass(&mut self, millis: u64) {
         self.now += millis;
         let (now, base) = (self.now, &mut self.model.base);
@@ -227,7 +227,7 @@ impl World {
     }
 
     fn expire(&mut self) {
-        // Several at a time may be more than go at once.
+        // Several rows may expire at once, more than one step removes.
         for _ in 0..1 + self.random.below(8) {
             let (key, after) = (self.base_key(), 100 * self.random.below(3) as u64);
             let at = self.now + after;
@@ -413,9 +413,9 @@ impl World {
         self.engine.set_read_rows(self.read_rows);
     }
 
-    /// Reads a range, and compares. `false` if the read was deferred.
+    /// Reads a range and compares the result. Returns `false` if the read was deferred.
     fn is_answered(&mut self, table: &str, lo: &str, hi: &str, limits: Limits) -> bool {
-        // Snapshots may be old: let them expire.
+        // Let snapshots expire, since they may be old.
         if self.reads_snapshot(table) {
             self.pass(10_000);
         }
@@ -437,7 +437,7 @@ impl World {
         if hi.strip_prefix(lo) == Some("\0") && self.random.chance(50) {
             return self.is_got(lo, expected.get(lo.as_bytes()).cloned());
         }
-        // A row that does not add up is left out.
+        // Ranges omit invalid aggregates.
         let rows = expected.into_iter().filter_map(|(k, v)| Some((k, v?)));
         let mut wanted: Vec<_> = rows.collect();
         if limits.reverse {
@@ -469,7 +469,8 @@ impl World {
         true
     }
 
-    /// Reads one row, which says it if it does not add up (`Some(None)`). `false` if the read was deferred.
+    /// Reads one row, and expects an error if it is an invalid aggregate (`Some(None)`). Returns `false` if the read
+    /// was deferred.
     fn is_got(&mut self, key: &str, wanted: Option<Option<Vec<u8>>>) -> bool {
         let mut got = None;
         let outcome = self.engine.get(key.as_bytes(), self.now, &mut |value| {
@@ -489,7 +490,7 @@ impl World {
         true
     }
 
-    /// Reads the first row of a range, and holds the rest. `false` if the read was deferred.
+    /// Reads the first row of a range, and holds the rest. Returns `false` if the read was deferred.
     fn begin_long(
         &mut self,
         lo: &str,
@@ -536,7 +537,7 @@ impl World {
         true
     }
 
-    /// Reads some more of a long read: all is as it was when it began.
+    /// Reads more rows of a long read, and checks that they are as they were when it began.
     fn read_more(&mut self) {
         let at = self.random.below(self.held.len());
         let rows_max = 1 + self.random.below(3) as u64;
@@ -650,7 +651,7 @@ fn the_engine_answers_as_the_model() {
     run_seeds(0..seeds, 80);
 }
 
-/// Reads with limits, from both ends and page by page, of joins that are filled no further than these need.
+/// Reads with limits, from both ends and page by page, of joins that are filled only as far as necessary.
 #[test]
 fn limited_reads_answer_as_the_model() {
     let is_slow = std::env::var("LARDER_SLOW_TESTS").is_ok();

@@ -1,4 +1,4 @@
-//! Joins that are declared again, replaced, or dropped while others read them.
+//! Joins that are declared again, replaced, or dropped while other joins read them.
 
 use larder_join::{Admitted, Error, IfDefined, IfRead};
 
@@ -55,7 +55,7 @@ fn the_same_definition_again_changes_nothing() {
     assert_eq!(t.0.info("j0").unwrap().filled, filled, "it stays filled");
     let refused = t.define("j0", SUM, IfDefined::Refuse).unwrap_err();
     assert!(refused.contains("OR REPLACE"), "{refused}");
-    // What is kept must still be a definition.
+    // An invalid definition is rejected even if the existing one would be kept.
     assert!(
         t.define("j0", "out|<a> = nothing", IfDefined::Keep)
             .is_err()
@@ -88,7 +88,7 @@ fn what_reads_a_join_reads_what_takes_its_place() {
     t.define("j0", SUM, IfDefined::Replace).unwrap();
     t.is("twice|x", "10");
     t.put(&[("in|x|3", "1")]).is("twice|x", "11");
-    // The reader is kept fresh, which these would not do.
+    // The reader is maintained on writes, which these definitions would prevent.
     for (definition, why) in [
         ("out|<a> = pull sum in|<a>|<b>", "must hear of changes"),
         ("elsewhere|<a> = sum in|<a>|<b>", "is read by reader"),

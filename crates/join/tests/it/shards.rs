@@ -1,6 +1,6 @@
-//! Several engines, each with a part of the tables, and messages that arrive late and in any order between pairs: what is
-//! read anywhere after a write was acknowledged is what the model computes. Of cores of one server, and of nodes of a cluster, where connections
-//! break, nodes begin anew, and slots move (`moves`).
+//! Several engines, each with a part of the tables, and messages that arrive late and in any order between pairs. Every
+//! read after an acknowledged write agrees with the model, on any engine. Simulates cores of one server, and nodes of a
+//! cluster, where connections break, nodes restart and slots move (`moves`).
 
 mod moves;
 mod planted;
@@ -21,14 +21,15 @@ use crate::random::{LOOSE, Random, VALUES, definition};
 struct Core {
     engine: Engine,
     exchange: Exchange,
-    /// What is on its way to it, by sender.
+    /// Messages in flight to it, by sender.
     coming: Vec<VecDeque<Sent>>,
 }
 
 #[derive(Debug)]
 enum Sent {
     Message(EngineMessage),
-    /// The owner will not say what it was to say next: all that it said is to be forgotten, and that to be acknowledged as its changes up to this one.
+    /// The owner drops its unsent messages. The reader must drop all rows that it received from the owner, and
+    /// acknowledge that as the changes up to this one.
     Ended(u64),
 }
 
@@ -36,21 +37,21 @@ struct World {
     random: Random,
     seed: u64,
     widths: bool,
-    /// Rows of the table `r|` come from elsewhere, and all cores are told of all changes.
+    /// Whether rows of the table `r|` have an external source, which sends all changes to all cores.
     elsewhere: bool,
     cores: Vec<Core>,
-    /// Slots change hands.
+    /// Set if slots move.
     moves: Option<Moves>,
     model: Model,
     now: u64,
     names: usize,
-    /// Of the joins that there are.
+    /// Of the existing joins.
     definitions: Vec<(String, String)>,
     planted: Option<Planted>,
     log: Vec<String>,
     /// Writes that were not acknowledged yet: their core, and what each waits for.
     unanswered: Vec<(usize, u64, u64)>,
-    /// What came to pass at all, so that the test cannot pass by accident.
+    /// Events that must have occurred, so that the test cannot pass trivially.
     seen: Seen,
 }
 
@@ -69,7 +70,7 @@ struct Seen {
     ended: u64,
 }
 
-/// The rows of a range, as a database would give them.
+/// Supplies the rows of ranges, like a database.
 fn supply(engine: &mut Engine, model: &Model, missing: &[KeyRange]) {
     for range in missing {
         let rows = model.base.iter().filter(|(key, _)| range.contains(key));
@@ -175,7 +176,7 @@ impl World {
         }
     }
 
-    /// As a host must: what the engine changed is exported at once.
+    /// Exports the engine's changes immediately, as a host must.
     fn wrote(&mut self, core: usize, waits_for: Option<u64>, whole: bool) {
         let Core {
             engine, exchange, ..
@@ -247,7 +248,7 @@ impl World {
         self.elsewhere && key.starts_with(b"r|")
     }
 
-    /// A row changed elsewhere, and every core is told.
+    /// Changes a row of the external source, and sends the change to every core.
     fn told(&mut self, key: Vec<u8>, value: Option<&[u8]>) {
         let shown = String::from_utf8_lossy(&key).into_owned();
         self.log.push(format!("told {shown} {value:?}"));
@@ -265,7 +266,7 @@ impl World {
         };
     }
 
-    /// Definitions change while no client's command is executed; messages may be on their way.
+    /// Changes definitions while no client's command is executed; messages may be in flight.
     fn create(&mut self) {
         let definition = definition(&mut self.random, self.widths);
         self.define(definition);
@@ -315,7 +316,7 @@ impl World {
         self.cores[core].engine.evict_all();
     }
 
-    /// What a core has to say is on its way.
+    /// Sends a core's queued messages.
     fn flush(&mut self, from: usize) {
         for to in 0..self.cores.len() {
             let out = self.cores[from].exchange.take_out(to as u16);
@@ -340,7 +341,7 @@ impl World {
         }
     }
 
-    /// An owner drops what it has yet to say to its readers, as a core does of changes that nobody will ever know of.
+    /// Makes an owner drop its unsent messages to readers, as a core does with changes that will never become visible.
     fn end_conversations(&mut self) {
         let cores = self.cores.len();
         let owner = match self.unanswered.last() {
@@ -364,7 +365,7 @@ impl World {
             }
             _ => exchange.end_reader(reader as u16),
         };
-        // What it says as a reader is said.
+        // Its messages as a reader are sent.
         let said = unsaid.into_iter().filter(|it| !it.is_of_owner());
         let coming = &mut self.cores[reader].coming[owner];
         coming.extend(said.map(Sent::Message));
@@ -372,7 +373,7 @@ impl World {
         self.seen.ended += 1;
     }
 
-    /// What has arrived is taken in.
+    /// Delivers a message.
     fn arrive(&mut self, to: usize, from: usize, sent: Sent) {
         let ignores_epochs = self.planted == Some(Planted::IgnoresEpochs);
         let Core {
@@ -396,7 +397,7 @@ impl World {
         exchange.receive(from as u16, message);
     }
 
-    /// Some messages arrive, and some work is done.
+    /// Delivers some messages, and does some work.
     fn deliver(&mut self, times: usize) {
         for _ in 0..times {
             self.learn_some();
@@ -420,7 +421,7 @@ impl World {
         }
     }
 
-    /// Delivers until every write is acknowledged; other messages may still be on their way.
+    /// Delivers messages until every write is acknowledged; other messages may still be in flight.
     fn acknowledge(&mut self) {
         for round in 0.. {
             let cores = &self.cores;
@@ -466,7 +467,7 @@ impl World {
     fn reader(&mut self, lo: &str, hi: &str) -> usize {
         let shard = self.cores[0].exchange.shard();
         match shard.owner_of_range(lo.as_bytes(), hi.as_bytes()) {
-            // While its slot is given away it is nobody's.
+            // While a slot moves, it has no owner.
             Owner::One(owner) if owner != NOBODY && self.random.chance(80) => usize::from(owner),
             // Any core can compute any range.
             _ => self.random.below(self.cores.len()),
@@ -506,7 +507,7 @@ impl World {
         }
     }
 
-    /// A read that nobody waits for the end of: its rows come while other things happen.
+    /// Starts a read without waiting for its end: its rows arrive while other things happen.
     fn begin_reading(&mut self) {
         let (lo, hi) = self.range();
         if lo < hi {
@@ -523,7 +524,7 @@ impl World {
         self.check_on(None);
     }
 
-    /// Reads where a range is at home, or on some core.
+    /// Reads on the range's owner, or on some core.
     fn check_on(&mut self, core: Option<usize>) {
         let (lo, hi) = self.range();
         if lo >= hi {
@@ -553,7 +554,7 @@ impl World {
         if limits.reverse {
             wanted.reverse();
         }
-        // A row that does not add up is left out.
+        // Ranges omit invalid aggregates.
         let mut wanted: Vec<_> = wanted
             .into_iter()
             .filter_map(|(k, v)| Some((k, v?)))
@@ -643,7 +644,7 @@ fn shards_answer_as_one_engine_would() {
     }
 }
 
-/// Most rows of a range go at once, just when another core asks for it.
+/// Most rows of a range expire at once, just when another core requests it.
 #[test]
 fn an_owner_whose_rows_are_going_answers_with_those_that_stay() {
     let shards = [Shard::new(0, 2), Shard::new(1, 2)];

@@ -1,10 +1,10 @@
-//! Named stories: a counterpart of each of Pequod's tests, and of each of its known wrong answers.
+//! Named stories: a counterpart to each of Pequod's tests, and to each of its known wrong results.
 
 use std::ops::ControlFlow;
 
 use larder_join::{Engine, Error, KeyRange, Limits, LogEntry, ReadOutcome};
 
-/// An engine that is told what to do in short lines.
+/// An engine with a terse notation for commands.
 pub struct Told(pub Engine, pub u64);
 
 pub fn told(joins: &[&str]) -> Told {
@@ -52,7 +52,7 @@ impl Told {
         rows
     }
 
-    /// All rows with a prefix that ends in `|` are these.
+    /// Asserts that these are all rows with a prefix, which ends in `|`.
     #[track_caller]
     pub fn shows(&mut self, prefix: &str, rows: &[&str]) -> &mut Self {
         let hi = format!("{}}}", prefix.strip_suffix('|').unwrap());
@@ -139,7 +139,7 @@ fn bounds_of_a_read_are_carried_to_the_sources() {
         ("p|bobby|0095", ""),
     ]);
     assert_eq!(t.read("t|ann|0095", "t|ann}").len(), 7);
-    // Two subscriptions, five posts of bob from then on, and two of cid.
+    // Two subscriptions, the five newer posts of bob, and two of cid.
     assert_eq!(t.0.rows_read(), 2 + 5 + 2);
     assert_eq!(t.read("t|ann|0092", "t|ann|0099|c").len(), 8);
     assert_eq!(t.0.rows_read(), 9 + 2 + 3, "only what lies before");
@@ -516,7 +516,7 @@ fn a_sum_over_text_is_left_out_of_ranges_and_says_why_when_it_is_asked_for() {
         })
     );
     assert_eq!(t.read("v|a|", "v|a}"), ["v|a|1 1", "v|a|2 many"]);
-    // Its neighbours live.
+    // Neighboring rows are not affected.
     assert_eq!(t.read("total|", "total}"), ["total|b 2"]);
     assert_eq!(t.0.count(b"total|", b"total}", 0), Ok(ReadOutcome::Done(1)));
     assert_eq!(t.0.info("j0").unwrap().left_out, 3);
@@ -524,7 +524,7 @@ fn a_sum_over_text_is_left_out_of_ranges_and_says_why_when_it_is_asked_for() {
         .shows("total|", &["total|a 3.5", "total|b 2"]);
 }
 
-/// As SQL's aggregates pass over NULL. A row of PostgreSQL that has none has an empty value here.
+/// As SQL's aggregates ignore NULL. A row of PostgreSQL without a value has an empty value here.
 #[test]
 fn an_empty_value_is_none_to_whatever_looks_at_values() {
     let mut t = told(&[
@@ -552,7 +552,7 @@ fn an_empty_value_is_none_to_whatever_looks_at_values() {
         t.shows(table, &shown);
     }
     t.shows("other|", &["other|a 1"]);
-    // They come and go as other values do.
+    // Empty values appear and disappear like others.
     t.put(&[("v|a|3", ""), ("v|b|1", "x")])
         .shows("max|", &["max|a 5", "max|b x"])
         .shows("kinds|", &["kinds|a 1", "kinds|b 1"])

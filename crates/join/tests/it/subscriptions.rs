@@ -1,4 +1,4 @@
-//! Who listens to a range hears of every change in it, and of nothing else; and what is said with `else`.
+//! Subscriptions report every change in a range, and nothing else; and tests of `else`.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use larder_join::{Engine, ReadOutcome, Shard};
 use crate::random::Random;
 use crate::story::{TIMELINE, Told, told};
 
-/// What a listener knows by what it heard alone.
+/// The rows that a subscriber knows only from reported changes.
 struct Mirror {
     listener: u64,
     beginning: String,
@@ -48,7 +48,7 @@ impl Mirror {
     }
 }
 
-/// Lets the listeners catch up; then each mirror is what a reader sees.
+/// Lets the subscribers catch up, and checks that each mirror equals a read.
 #[track_caller]
 fn check(t: &mut Told, mirrors: &mut [Mirror]) -> usize {
     for _ in 0..100 {
@@ -130,7 +130,7 @@ fn what_is_heard_is_what_a_reader_sees_change() {
         for mirror in mirrors {
             t.0.unsubscribe(mirror.listener);
         }
-        // Nothing is held any more: all goes, what others were computed from after them.
+        // Nothing is pinned any more, so everything can be evicted, in order of dependency.
         (0..8).for_each(|_| t.0.evict_all());
         for join in ["j0", "j1", "j2", "j3"] {
             assert_eq!(t.filled(join), 0, "seed {seed}: {join}");
@@ -160,7 +160,7 @@ fn who_cannot_be_told_is_refused_and_a_dropped_join_leaves_nothing() {
     t.shows("c|", &["c|1 v", "c|2 v"]);
 }
 
-/// A shard that has copies of another's rows does not tell of them: the owner does.
+/// A shard does not report changes of its replicas; their owner does.
 #[test]
 fn copies_of_other_shards_rows_are_not_heard() {
     let owner = (0..2).find(|&own| Shard::new(own, 2).owns(b"p|1")).unwrap();

@@ -1,4 +1,4 @@
-//! Computed rows that somebody caches: a key whose value has changed since it was read is reported.
+//! Cached computed rows: a key whose value has changed since it was read is reported.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ fn value(engine: &mut Engine, key: &str) -> Option<String> {
     value
 }
 
-/// Keys of outputs with the values that were read, without those that were reported.
+/// The values of output keys that were read and not reported since.
 #[derive(Default)]
 struct Cache(HashMap<String, Option<String>>);
 
@@ -87,7 +87,7 @@ fn every_change_of_a_tracked_row_is_reported() {
                 }
             };
             wrote.expect("written");
-            // A writer is answered when all outputs reflect its change.
+            // A writer receives its reply when all outputs reflect its change.
             while engine.step(100) {}
             reported += cache.forget_stale(&mut engine);
             for (key, cached) in &cache.0 {
@@ -103,7 +103,7 @@ fn every_change_of_a_tracked_row_is_reported() {
     }
 }
 
-/// What a key's value is by the base rows alone.
+/// Recomputes a key's value from the base rows.
 fn recomputed(engine: &mut Engine, key: &str) -> Option<String> {
     let mut fresh = self::engine();
     let mut rows = Vec::new();
@@ -133,7 +133,7 @@ fn rows_of_joins_that_are_not_maintained_cannot_be_tracked() {
     assert!(engine.track(b"post|bob|1"), "a base row");
 }
 
-/// A range that was not read since its fill went is not kept fresh.
+/// A range whose fill was dropped is not maintained until it is read again.
 #[test]
 fn a_row_whose_range_is_not_filled_cannot_be_tracked() {
     let mut engine = engine();

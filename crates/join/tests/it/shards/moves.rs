@@ -1,5 +1,5 @@
-//! What a cluster adds: links between shards break, shards begin anew, slots get other owners, and not all shards learn of it at the same
-//! moment.
+//! Events in a cluster: links between shards break, shards restart, slots move, and shards learn of moves at different
+//! times.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use larder_join::{Engine, Exchange, NOBODY, Shard, SlotOwners, row_slot};
 
 use super::{Planted, Seen, Sent, World};
 
-/// Who owns what, as of the last move.
+/// The owners of slots after the last move.
 pub struct Moves {
     pub epoch: u64,
     owners: Vec<u16>,
-    /// The epoch that each shard has learned of.
+    /// The latest epoch that each shard has learned.
     pub known: Vec<u64>,
 }
 
@@ -42,13 +42,13 @@ impl Moves {
 }
 
 impl World {
-    /// The conversation of a reader with an owner ends; what was on its way is lost.
+    /// Ends the connection of a reader to an owner; messages in flight are lost.
     pub(super) fn break_link(&mut self, reader: usize, owner: usize) {
         if reader == owner {
             return;
         }
         self.log.push(format!("link of {reader} to {owner} breaks"));
-        // That is of the conversation, too.
+        // This message belongs to the connection, too.
         let is_of_owner = |sent: &Sent| match sent {
             Sent::Message(message) => message.is_of_owner(),
             Sent::Ended(_) => true,
@@ -69,7 +69,7 @@ impl World {
         self.break_link(reader, owner);
     }
 
-    /// A shard begins anew: it has its own rows, and nothing else.
+    /// Restarts a shard: it has only its own rows.
     pub(super) fn restart(&mut self) {
         let core = self.random.below(self.cores.len());
         for other in 0..self.cores.len() {
@@ -109,7 +109,8 @@ impl World {
         self.seen.restarted += 1;
     }
 
-    /// The owner of a slot is to give it away: it answers nobody of it, and waits until nobody computes from it.
+    /// The owner of a slot withdraws it: it sends no more rows of it, and waits until no shard has outputs computed
+    /// from it.
     fn withdraw(&mut self, slot: u16, from: usize) {
         let Some(moves) = &mut self.moves else { return };
         moves.epoch += 1;
@@ -127,7 +128,7 @@ impl World {
                 break;
             }
             assert!(round < 10_000, "seed {}: never forgotten", self.seed);
-            // Reads go on meanwhile.
+            // Reads continue meanwhile.
             self.begin_reading();
             for core in 0..self.cores.len() {
                 self.flush(core);
@@ -137,7 +138,7 @@ impl World {
         self.seen.withdrawn += 1;
     }
 
-    /// A slot gets another owner, who has its rows. The one before lets go of all who read of it first, as it must.
+    /// Moves a slot to another owner, with its rows. The old owner withdraws it from all readers first, as it must.
     pub(super) fn move_slot(&mut self) {
         let to = self.random.below(self.cores.len());
         let key = match self.model.base.len() {
@@ -180,19 +181,19 @@ impl World {
             assert_eq!(gone.unwrap().rows, 1, "the owner had its rows");
             self.cores[to].engine.put(&key, &value, self.now).unwrap();
         }
-        // Nobody is told: they are the same rows.
+        // The changes are not exported: the rows are the same.
         self.cores[from].engine.take_changes();
         self.cores[to].engine.take_changes();
         self.seen.moved += 1;
         if self.random.chance(70) && !self.is_elsewhere(&key) {
-            // Before others learn of it.
+            // Write before other shards learn of the move.
             let value = self.random.pick(&["1", "12", "y"]);
             self.log.push(format!("write it again: {value}"));
             let engine = &mut self.cores[to].engine;
             let written = engine.put(&key, value.as_bytes(), self.now).unwrap();
             self.model.base.insert(key, value.into());
             self.wrote(to, written.waits_for, false);
-            // Whoever has not learned of it has nothing old.
+            // Shards that have not learned of the move must not have stale rows.
             let is_late = |known: &u64| *known < self.moves.as_ref().map_or(0, |all| all.epoch);
             let known = self.moves.iter().flat_map(|moves| &moves.known);
             let late = known.clone().position(is_late);
@@ -202,7 +203,7 @@ impl World {
         }
     }
 
-    /// A shard learns who owns what by now.
+    /// Makes a shard learn the current owners.
     pub(super) fn learn(&mut self, core: usize) {
         let Some(moves) = &mut self.moves else { return };
         if moves.known[core] == moves.epoch {

@@ -1,28 +1,28 @@
-//! Nodes whose slots move and whose links break, and mistakes that are planted: each must show.
+//! Nodes whose slots move and whose links break, with planted mistakes: each must be detected.
 
 use super::World;
 
-/// A mistake that the reads must show.
+/// A mistake that reads must reveal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// Who has lost an owner goes on with what it was told.
+    /// A reader that has lost the connection to an owner keeps the owner's rows.
     KeepsWhatIsNotTold,
-    /// Changes are acknowledged as they come, before anything reflects them.
+    /// Changes are acknowledged on arrival, before outputs reflect them.
     AcknowledgesTooEarly,
-    /// Questions and answers of an earlier epoch count as if they were of this one.
+    /// Messages of an earlier epoch are treated like those of the current one.
     IgnoresEpochs,
-    /// A slot is given away without a word to those who have its rows.
+    /// A slot is moved without notifying the shards that have its rows.
     GivesAwayUntold,
-    /// They say that they have forgotten them, and have not.
+    /// Those shards acknowledge the withdrawal without dropping the rows.
     ForgetsTooLate,
-    /// Its rows are still told to who asks, until another has them.
+    /// The old owner still answers requests for the slot's rows until the new owner has them.
     StillAnswers,
-    /// A reader that is to forget is not waited for.
+    /// The owner does not wait for readers to drop the rows.
     EndsWithoutWaiting,
 }
 
 impl World {
-    /// Nodes whose slots move and whose links break all the time; outputs are of rows of other nodes.
+    /// Runs nodes whose slots move and whose links break continually. Outputs depend on rows of other nodes.
     fn run_nodes(&mut self, steps: usize) {
         for definition in [
             "x|<b>|<a> = copy p|<a>|<b>",
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Three nodes or more.
+    /// Returns a world with three or more nodes.
     fn of_nodes(seed: u64) -> World {
         let mut worlds = (seed * 1_000..).map(World::new);
         let is_right =
@@ -74,7 +74,7 @@ fn nodes_whose_slots_move_answer_as_one_engine_would() {
     }
 }
 
-/// A planted mistake must be found, by some seed of so many; without it the same seed must be fine.
+/// Checks that some seed detects a planted mistake, and that the same seed passes without it.
 fn check_found(planted: Planted) {
     let fails = |seed: u64, planted: Option<Planted>| {
         let run = std::panic::catch_unwind(|| {
