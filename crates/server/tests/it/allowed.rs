@@ -1,4 +1,4 @@
-//! What a pull may read, and what it says of what it read.
+//! The sources that a pull may read, and the parts of their content that its messages may show.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -31,7 +31,7 @@ fn check_forbidden(server: &TestServer, source: &str) {
     assert!(message.contains("fetch.allow"), "{message}");
 }
 
-/// The message of a pull that must fail.
+/// Checks that a pull of `source` fails, and returns its error message.
 #[track_caller]
 fn failure(server: &TestServer, source: &str) -> String {
     let pull = server.pull_from("pymk", source);
@@ -50,7 +50,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Answers every request with a redirect to `target`.
+/// Starts a server that answers every request with a redirect to `target`, and returns its URL.
 fn redirecting_to(target: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -103,7 +103,8 @@ fn a_pull_reads_the_folders_that_are_allowed_and_no_way_leads_out_of_them() {
     assert_eq!(pull["state"], "done", "{pull}");
 }
 
-/// Whoever may ask for pulls could look for files of this machine with links of their own.
+/// The message must not depend on the link's target. Otherwise, a user who can start pulls could use links to find
+/// out which files exist on the server's machine.
 #[test]
 fn a_link_that_leads_out_is_refused_alike_whatever_is_at_its_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -125,7 +126,7 @@ fn a_link_that_leads_out_is_refused_alike_whatever_is_at_its_end() {
         );
         assert_eq!(said, expected, "{what}");
     }
-    // Of what is inside it is told.
+    // For a path inside the allowed folder, the message names the actual error.
     let said = failure(&server, text(&inside.join("nothing")));
     assert!(!said.contains("leads out"), "{said}");
 }
@@ -147,7 +148,7 @@ fn by_default_this_machines_own_addresses_are_not_pulled_from() {
     ] {
         check_forbidden(&server, &format!("http://{host}:{port}/"));
     }
-    // A name is known for what it is when it is connected to.
+    // The pull resolves a host name and checks its address only when it connects.
     let message = failure(&server, &format!("http://localhost:{port}/"));
     assert!(message.contains("fetch.allow"), "{message}");
     assert_eq!(source.requests("manifest.json"), [0; 0]);
@@ -201,7 +202,8 @@ fn a_failed_pull_shows_nothing_of_what_it_read() {
         let all = server.get("/v1/pulls").1.to_string();
         assert!(!all.contains("s3cret") && !all.contains("root"), "{all}");
     }
-    // Of a file that is taken for a segment, not even a digest, by which a guess could be checked.
+    // If a pull takes some file for a segment, its message must not even contain the file's digest, because a digest
+    // would confirm guesses of the content.
     let version = folder.path().join("version");
     build(&version, "pymk", 10, "v");
     std::fs::write(version.join("p00000.segment"), SECRET).expect("written");
@@ -235,7 +237,7 @@ fn what_is_no_regular_file_is_no_source() {
         let message = failure(&server, text(path));
         assert!(message.contains(what), "{message}");
     }
-    // A version of which one segment is a pipe.
+    // A version in which one segment is a named pipe.
     let version = folder.path().join("version");
     build(&version, "pymk", 10, "v");
     std::fs::remove_file(version.join("p00001.segment")).expect("removed");
@@ -244,7 +246,8 @@ fn what_is_no_regular_file_is_no_source() {
     assert!(message.contains("a pipe"), "{message}");
 }
 
-/// It accepts, and never answers. If a cancel or the server's stop waited for it, this test would never end.
+/// The source accepts connections and never replies. If a cancel or the server's stop waited for it, this test would
+/// not end.
 #[test]
 fn a_source_that_never_answers_holds_up_neither_cancel_nor_stop() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -256,7 +259,7 @@ fn a_source_that_never_answers_holds_up_neither_cancel_nor_stop() {
             json!({ "source": url }),
         );
         let _asked = silent.accept().expect("it connects");
-        // Kept open, or the pull would try again.
+        // Closing the connection would make the pull retry.
         std::mem::forget(_asked);
         started.1
     };

@@ -1,4 +1,4 @@
-//! What HTTP clients may take of a server: its connections, its threads, its memory, its time.
+//! Limits on the resources that HTTP clients may use: connections, threads, memory and time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::source::{Fault, Source};
 use crate::support::{TestServer, build, build_rows};
 
-/// Sends the text of a request.
+/// Connects, and sends `text` as the request or a part of it.
 fn begin(addr: SocketAddr, text: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(addr).expect("connected");
     stream.write_all(text.as_bytes()).expect("sent");
@@ -28,7 +28,7 @@ fn get(addr: SocketAddr, path: &str) -> BufReader<TcpStream> {
     )
 }
 
-/// The status of the answer; 0 if there is none.
+/// Returns the status of the response, or 0 if there is none.
 fn status(stream: &mut BufReader<TcpStream>) -> u16 {
     let mut line = String::new();
     let _ = stream.read_line(&mut line);
@@ -41,7 +41,7 @@ fn status(stream: &mut BufReader<TcpStream>) -> u16 {
 const HALF_A_BODY: &str = "POST /v1/stores/pymk/swap HTTP/1.1\r\nHost: localhost\r\n\
                            Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
 
-/// A store of `count` records of 100 kB.
+/// Starts a server with a store of `count` records of 100 kB.
 fn server_of_large_values(count: usize, change: impl FnOnce(&mut ServerConfig)) -> TestServer {
     let versions = tempfile::tempdir().expect("a folder");
     let rows = (0..count).map(|i| (format!("k{i}"), i.to_string() + &"x".repeat(100_000)));
@@ -69,7 +69,8 @@ fn half_sent_bodies_are_let_go_and_health_is_answered_meanwhile() {
     assert_eq!(server.get("/v1/stores").0, 200);
 }
 
-/// Nothing of the body is sent before the answer has come; nor is its end, where its length is not told.
+/// The server rejects the request by its `Content-Length` before any of the body is sent. A chunked body, which does
+/// not declare its length, is rejected before its end is sent.
 #[test]
 fn a_body_that_is_too_long_is_refused_before_it_is_read() {
     let server = TestServer::start();
@@ -82,7 +83,7 @@ fn a_body_that_is_too_long_is_refused_before_it_is_read() {
         let mut refused = begin(addr, &text);
         assert_eq!(status(&mut refused), 413);
         let mut rest = Vec::new();
-        // A reset also ends the connection.
+        // A reset is as good an end of the connection as a close.
         let _ = refused.read_to_end(&mut rest);
         let rest = String::from_utf8_lossy(&rest);
         let why = "the request's body is longer than 1048576 bytes";
@@ -95,13 +96,13 @@ fn who_holds_connections_open_keeps_no_supervisor_out() {
     let server = TestServer::with(|config| config.server.max_http_connections = 1);
     let addr = server.server().http_addr();
     let _first = begin(addr, HALF_A_BODY);
-    // Many more than may ask for health at one time; none of them asks.
+    // These are many more connections than the server reserves for health checks, and none completes its request.
     let _silent: Vec<_> = (0..40).map(|_| begin(addr, "GET /heal")).collect();
     assert_eq!(status(&mut get(addr, "/healthz")), 200);
 }
 
-/// One client of those that may be answered at one time reads nothing. Others wait, who comes after those is told, and the
-/// client who reads nothing is let go.
+/// One client occupies the only read slot and consumes nothing. Other requests queue, the one that exceeds the queue
+/// is rejected, and the server closes the connection of the client that consumes nothing.
 #[test]
 fn costly_answers_are_few_and_who_takes_none_makes_room() {
     let server = server_of_large_values(300, |config| {
@@ -116,7 +117,7 @@ fn costly_answers_are_few_and_who_takes_none_makes_room() {
         let done = done.clone();
         std::thread::spawn(move || {
             let status = status(&mut get(addr, "/v1/stores/large/sample?n=1"));
-            // The test waits for the first of them.
+            // The test receives only the first status, so that later sends may fail.
             let _ = done.send(status);
         });
     }
@@ -125,22 +126,23 @@ fn costly_answers_are_few_and_who_takes_none_makes_room() {
         Ok(503),
         "the fifth that waits is one too many"
     );
-    // If the dump were not broken off, there would be no end to this.
+    // This loop ends only if the server aborts the dump.
     while status(&mut get(addr, "/v1/stores/large/sample?n=1")) != 200 {}
     let mut rest = Vec::new();
     let _ = unread.read_to_end(&mut rest);
     assert!(rest.len() < 30_000_000, "{}", rest.len());
 }
 
-/// Bounds what the system takes ahead of its reader. It gives back memory, and asks the sender for more, in large pieces,
-/// which are megabytes if the system may choose.
+/// Limits the receive buffer of a socket. A system that chooses the size itself may buffer megabytes ahead of the
+/// reader, and it releases memory and opens the window in equally large steps.
 pub fn take_in_small_steps(stream: &TcpStream) {
     socket2::SockRef::from(stream)
         .set_recv_buffer_size(128 << 10)
         .expect("a socket");
 }
 
-/// A socket takes more only when much of its buffer is free: that comes late where little is taken at a time.
+/// A socket accepts more data only when much of its buffer is free. With a slow reader, that takes longer than the
+/// timeout.
 #[test]
 fn a_dump_that_is_read_slowly_but_steadily_is_not_broken_off() {
     let server = server_of_large_values(300, |config| config.server.http_timeout_seconds = 2);
@@ -151,7 +153,7 @@ fn a_dump_that_is_read_slowly_but_steadily_is_not_broken_off() {
         let (_, stats) = server.get("/v1/stats");
         stats["uptime_seconds"].as_u64().expect("a number")
     };
-    // A little in each second, well beyond the time in which nothing may be taken.
+    // Reads a little each second, for much longer than the timeout.
     let (began, mut taken) = (uptime(), vec![0; 512 << 10]);
     for second in 1..=6 {
         slow.read_exact(&mut taken).expect("more of the dump");
@@ -251,7 +253,7 @@ fn pulls_that_wait_when_the_server_stops_are_over() {
     assert_eq!(server.get("/v1/pulls").1["pulls"], json!([]));
 }
 
-/// Every number in a query, also those that are none.
+/// Covers every numeric query parameter, also with values that are not numbers.
 #[test]
 fn numbers_out_of_their_range_are_refused() {
     let versions = tempfile::tempdir().expect("a folder");
@@ -343,7 +345,7 @@ fn numbers_out_of_their_range_are_refused() {
 
 const FEW: &str = "TEST_FEW_DESCRIPTORS";
 
-/// Not a test by itself: a server in a process of its own, which the test below gives few descriptors.
+/// Not a test: the server process that [`server_with_descriptors`] starts with few file descriptors.
 #[test]
 fn a_server_with_few_descriptors() {
     let Ok(data) = std::env::var(FEW) else {
@@ -366,12 +368,12 @@ fn a_server_with_few_descriptors() {
 
 struct Few {
     child: Child,
-    /// What it prints still.
+    /// Further output; dropping the reader would break the pipe.
     _said: Box<dyn Iterator<Item = String>>,
     addr: SocketAddr,
 }
 
-/// That server.
+/// Starts this program as [`a_server_with_few_descriptors`], with at most `limit` file descriptors.
 fn server_with_descriptors(limit: u32, data: &Path) -> Few {
     let mut child = Command::new("sh")
         .arg("-c")
@@ -408,7 +410,8 @@ fn a_server_out_of_descriptors_says_that_it_is_up_and_recovers() {
     let folder = tempfile::tempdir().expect("a folder");
     let few = server_with_descriptors(100, folder.path());
     let addr = few.addr;
-    // More than there are descriptors. Each asks, so that it is accepted before the next.
+    // Opens more connections than there are descriptors. Each sends a request, so that the server accepts it before
+    // the next one.
     let mut open = Vec::new();
     let mut answered = 200;
     while answered == 200 && open.len() < 200 {
@@ -421,18 +424,18 @@ fn a_server_out_of_descriptors_says_that_it_is_up_and_recovers() {
         assert_eq!(status(&mut get(addr, "/healthz")), 200);
     }
     drop(open);
-    // It learns of their end a moment later.
+    // The server notices the closed connections with a delay.
     while status(&mut get(addr, "/v1/openapi.json")) != 200 {}
     few.stop();
 }
 
-/// All of them stand before the one that asks for health, in the queue of those that are to be accepted.
+/// All of these connections precede the health check in the accept queue.
 #[test]
 fn a_crowd_that_takes_all_descriptors_does_not_keep_a_supervisor_waiting() {
     let folder = tempfile::tempdir().expect("a folder");
     let few = server_with_descriptors(64, folder.path());
     let addr = few.addr;
-    // A test that would hang fails instead.
+    // Makes the test fail instead of hang.
     let patience = Duration::from_secs(10);
     let connect = || TcpStream::connect_timeout(&addr, patience).expect("connected");
     let crowd: Vec<TcpStream> = (0..500).map(|_| connect()).collect();

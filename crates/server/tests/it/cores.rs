@@ -1,4 +1,4 @@
-//! Tables spread over several serving threads: what one thread would answer, from any connection.
+//! Tables partitioned over several serving threads give the same results as on one thread, on any connection.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,8 @@ use crate::resp::{Client, TIMELINE, request};
 use crate::support::{TestServer, until};
 use crate::tables::{VISITED_MAX, check_visits};
 
-/// A join of a join, whose rows are by author: on another core than the timelines they are counted from.
+/// A join over another join's output. Its rows belong to authors, and are therefore on other cores than the timelines
+/// that it counts.
 const SEEN: &str = "seen|<author> = count tline|<user>|<time>|<author>";
 
 fn server(threads: usize) -> TestServer {
@@ -36,7 +37,7 @@ impl Random {
 
 type Rows = BTreeMap<String, String>;
 
-/// The rows of a table or an output, recomputed.
+/// Recomputes the rows of a table or an output from the base rows.
 fn recomputed(base: &Rows, joined: bool, table: &str) -> Rows {
     let of = |name: &str| -> Vec<(Vec<String>, String)> {
         let prefix = format!("{name}|");
@@ -225,7 +226,7 @@ fn what_spans_cores_is_put_together() {
         );
         assert!(client.ask("JOIN.LIST").contains("timeline"));
     }
-    // A cursor that one connection was given goes on for another.
+    // A cursor is valid on every connection, not only on the one that received it.
     let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
     for turn in 0.. {
         let reply = clients[turn % 6].ask(&format!("SCAN {cursor} MATCH t|* COUNT 7"));
@@ -245,7 +246,7 @@ fn what_spans_cores_is_put_together() {
     clients[2].check("RANGECOUNT t| t}", ":50");
     clients[3].check(&format!("DEL {}", keys[..10].join(" ")), ":10");
     clients[4].check("RANGECOUNT t| t}", ":40");
-    // What is refused on one core is refused on all, and leaves nothing behind.
+    // A definition that one core rejects is rejected on all cores and leaves no trace.
     for client in &mut clients {
         client.send(&request(&[
             "JOIN.CREATE",
@@ -324,7 +325,8 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
                     client.check(&format!("DECRBY n|{from} 7"), "+QUEUED");
                     client.check(&format!("SET sub|m{mover}|m{round} 1"), "+QUEUED");
                     client.check(&format!("SET post|m{round}|{mover} x"), "+QUEUED");
-                    // With what a join computes its commands are executed one by one, else by all cores at the same time.
+                    // If a transaction contains reads of join outputs, its commands are executed one by one,
+                    // otherwise on all cores in parallel.
                     let views = round % 2 == 0;
                     if views {
                         let count = format!("RANGECOUNT tline|m{mover}| tline|m{mover}}}");
@@ -354,7 +356,7 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
     let mut rounds = 0;
     while movers.iter().any(|mover| !mover.is_finished()) {
         assert_eq!(sum(&mut client), 4000);
-        // Outside a transaction as well.
+        // The totals also hold outside a transaction.
         assert_eq!(numbers(&client.ask("MGET n|a n|b n|c n|d")), 4000);
         assert_eq!(numbers(&client.ask("RANGE n| n}")), 4000);
         client.check("GET total|all", "$4|4000");
@@ -436,7 +438,7 @@ fn snapshots_keep_the_journal_short_and_hold_every_row() {
             }
         }
         client.check("DEL big|0 big|1", ":2");
-        // The server looks once a second.
+        // The server checks the log's size once per second.
         let made = |server: &TestServer| {
             let (_, metrics) = server.get("/metrics");
             let metrics = metrics.as_str().expect("a text").to_owned();
@@ -483,7 +485,8 @@ fn a_row_that_expires_leaves_what_other_cores_computed_from_it() {
     }
 }
 
-/// The owner of the row had let it go, or was about to; the core that computed the output had yet to hear of it.
+/// Covers both cases: the owner has already removed the expired row, or is about to. In both, the core that computed
+/// the output has not received the removal yet.
 #[test]
 fn no_output_shows_a_row_that_had_expired_when_the_read_came() {
     let server = server(3);
@@ -502,9 +505,9 @@ fn no_output_shows_a_row_that_had_expired_when_the_read_came() {
         let goes_at = Instant::now() + Duration::from_millis(4 + round as u64 % 5);
         client.ask(&timeline);
         match round % 2 {
-            // Somebody has seen that it is gone,
+            // In even rounds, a read observes the expiry first;
             0 => while client.ask(&format!("GET post|{author}|1")) != "$-1" {},
-            // or nobody asked.
+            // in odd rounds, nothing reads the row before its expiry.
             _ => while Instant::now() < goes_at {},
         }
         client.check(&timeline, "*0");
@@ -595,7 +598,7 @@ fn a_long_fan_out_to_other_cores_holds_up_nobody_and_its_writer_until_it_is_done
     }
 }
 
-/// The reads go on, however it ends.
+/// Sets the flag on drop, so that the other threads also end if an assertion fails.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {
@@ -604,12 +607,12 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// When one transaction lets the cores go on, the next one is waiting already: on the first core, which all of them ask first, there
-/// would never be time for anything else.
+/// When one transaction resumes the cores, the next one is already queued. Without fairness, the first core, to which
+/// all transactions are sent first, would never execute anything else.
 #[test]
 fn transactions_of_several_cores_that_come_without_end_hold_nobody_up() {
     let server = server(2);
-    // Their owners are different cores.
+    // The two rows belong to different cores.
     let transaction = [
         request(&["MULTI"]),
         request(&["SET", "t|1", "x"]),

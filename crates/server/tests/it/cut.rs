@@ -1,4 +1,4 @@
-//! Files of a live version that are cut while it is served: damage, and no more than that.
+//! Files of a live version that are truncated while it is served. The damage must stay confined to the affected keys.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::resp::Client;
 use crate::support::{TestServer, build, build_rows};
 
-/// Cuts every segment of the store's first version to a part of its size.
+/// Truncates every segment of the store's first version from `size` to `keep(size)` bytes.
 fn cut(server: &TestServer, store: &str, keep: impl Fn(u64) -> u64) {
     let folder = server.store_folder(store).join("v0000000001");
     let bytes = std::fs::read(folder.join(Manifest::FILE)).expect("a manifest");
@@ -30,7 +30,8 @@ fn serving(store: &str) -> TestServer {
     server
 }
 
-/// Someone empties the files of a live version with a wrong `cp`. Every reader is told, and tables go on.
+/// A user truncates the files of a live version, for example with a wrong `cp`. Every read returns an error, and
+/// tables keep working.
 #[test]
 fn a_version_that_is_cut_while_it_is_served_is_corrupted_and_the_server_lives() {
     let server = serving("pymk");
@@ -40,7 +41,7 @@ fn a_version_that_is_cut_while_it_is_served_is_corrupted_and_the_server_lives() 
     let live = shared.catalog.load().get(b"pymk").expect("live").clone();
     assert!(live.version.is_resident(), "lookups read the map");
     cut(&server, "pymk", |_| 100);
-    // The first of these finds the page gone, on the serving thread.
+    // The first of these commands faults on the missing page, on the serving thread.
     for command in [
         "GET pymk:k7",
         "MGET pymk:k1 pymk:k2 pymk:k3",
@@ -85,7 +86,7 @@ fn keys_whose_blocks_are_still_there_are_answered_after_a_cut() {
     assert!(found > 200 && corrupted > 200, "{found} {corrupted}");
 }
 
-/// A pipeline of GETs is answered together, out of the map; the first of them finds the page gone.
+/// A pipeline of GETs is looked up in the map as a batch, and the first lookup faults on the missing page.
 #[test]
 fn a_pipeline_over_a_cut_version_answers_each_command() {
     let server = serving("pymk");
@@ -99,8 +100,8 @@ fn a_pipeline_over_a_cut_version_answers_each_command() {
     }
 }
 
-/// A large value is sent from the map. When its file is cut half way, others that read it have the lost pages replaced;
-/// who waits for the rest must not take that for the value.
+/// A large value is sent directly from the map. When its file is truncated midway, reads by other clients replace the
+/// lost pages by zeros. The client that waits for the rest must not receive these as the value.
 #[test]
 fn a_value_that_is_lost_while_it_is_sent_ends_the_connection() {
     const SIZE: usize = 48 << 20;
@@ -119,7 +120,7 @@ fn a_value_that_is_lost_while_it_is_sent_ends_the_connection() {
     let reply = other.ask("GET big:k");
     assert!(reply.starts_with("-CORRUPTED"), "{:.80}", reply);
     let mut rest = Vec::new();
-    // Closed or reset: either way the reply has no end.
+    // The connection is closed or reset, and the reply stays incomplete in both cases.
     let _ = slow.stream.read_to_end(&mut rest);
     assert!(rest.len() < SIZE, "{}", rest.len());
 }

@@ -1,4 +1,4 @@
-//! Long ranges of what joins make, while memory is too short to keep them: no row is missing.
+//! Long ranges of join outputs that do not fit into memory: no row may be missing.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -27,7 +27,7 @@ fn post(client: &mut Client, author: &str, times: std::ops::Range<usize>, value:
     }
 }
 
-/// Asks for a range, and returns the times of its keys.
+/// Reads a range and returns the times of its keys.
 fn times(client: &mut Client, table: &str, user: &str, options: &str) -> Vec<usize> {
     let lo = format!("{table}|{user}|");
     let line = format!("RANGE {lo} {table}|{user}}} {options}");
@@ -69,7 +69,7 @@ fn create_joins(client: &mut Client) {
     }
 }
 
-/// Each follower's timeline takes more than is left beside the posts.
+/// Each follower's timeline needs more memory than the posts leave free.
 #[test]
 fn a_timeline_that_is_evicted_while_it_is_read_has_all_its_rows() {
     const POSTS: usize = 1_500;
@@ -105,7 +105,7 @@ fn a_timeline_that_is_evicted_while_it_is_read_has_all_its_rows() {
     assert!(evicted > 20, "{evicted} ranges were evicted");
 }
 
-/// Clients of two threads read timelines longer than every chunk at the same time, while their posts are written again.
+/// Clients of two threads read timelines longer than any chunk concurrently, while the posts are rewritten.
 #[test]
 fn timelines_are_read_whole_on_two_threads_while_others_evict_them() {
     let sizes = [

@@ -1,4 +1,4 @@
-//! Pulls from sources that fail, and what they leave behind.
+//! Pulls from failing sources, and the files that they leave behind.
 
 use larder_batch::Manifest;
 use serde_json::json;
@@ -43,7 +43,7 @@ fn a_pull_from_a_folder_and_from_http_serves_the_same() {
     assert!(status["pull"].is_null());
 }
 
-/// Whatever a source does short of lying, the pull goes on where it stopped.
+/// The pull resumes at the same byte after every fault that does not corrupt data.
 #[test]
 fn a_transfer_that_breaks_goes_on_at_the_byte_where_it_stopped() {
     for fault in [Fault::StallAfter(1000), Fault::CutAfter(1000)] {
@@ -75,7 +75,7 @@ fn wrong_bytes_are_fetched_once_more_and_then_refused() {
     check_done(&server.pull_from("pymk", source.url()));
     assert_eq!(source.requests(SEGMENT), [0, 0]);
 
-    // What the server has already it would not fetch.
+    // A second version, because the server would not fetch the first one again.
     let versions = tempfile::tempdir().unwrap();
     build(versions.path(), "pymk", 100, "v2");
     let source = Source::serve(versions.path());
@@ -215,7 +215,7 @@ fn one_pull_of_a_store_at_a_time_and_cancelling_leaves_nothing() {
 
     let (status, same) = server.post("/v1/stores/pymk/pull", json!({"source": source.url()}));
     assert_eq!((status, &same["id"]), (202, &first["id"]));
-    // Who asks for other gates, or for another place, is not answered with what this one comes to.
+    // A request with other gates or another target does not join the running pull.
     let asked = [
         json!({"source": source.url(), "gates": {"min_records": 1}}),
         json!({"source": source.url(), "activate": false}),
@@ -314,8 +314,8 @@ fn the_configured_gates_hold_where_a_pull_names_none() {
     ));
 }
 
-/// The throttle is judged by its own clock in its unit test; here, that the fetches go through it
-/// and that a change reaches those already waiting.
+/// A unit test checks the throttle with a simulated clock. This test checks that fetches pass through it, and that a
+/// change of the limit affects fetches that already wait.
 #[test]
 fn a_throttled_pull_creeps_until_the_limit_is_lifted() {
     let folder = tempfile::tempdir().unwrap();
@@ -339,7 +339,7 @@ fn a_throttled_pull_creeps_until_the_limit_is_lifted() {
     check_done(&server.ended(&pull));
 }
 
-/// Needs to mount a small file system, so root.
+/// Mounts a small file system, which requires root.
 #[test]
 fn a_full_disk_is_said_before_the_first_byte_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -410,7 +410,7 @@ fn a_version_that_is_kept_outlives_a_push_of_its_bytes_that_is_refused() {
     server.check_value("pymk", "k1", "new");
 }
 
-/// As a node of a cluster pulls from another when the source is gone.
+/// A node of a cluster pulls from another node in this way when the source is gone.
 #[test]
 fn a_version_is_pulled_from_another_server_that_has_it() {
     let versions = tempfile::tempdir().unwrap();

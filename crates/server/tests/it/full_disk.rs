@@ -1,4 +1,5 @@
-//! A disk that is full for a moment: writes are refused, everything says so, and all clears by itself when there is room.
+//! A disk that is temporarily full: writes are rejected, every interface reports it, and writes resume automatically
+//! once there is space.
 
 use std::fs;
 use std::io::Write;
@@ -10,11 +11,11 @@ use larder_protocol::config::Fsync;
 use crate::resp::Client;
 use crate::support::{TestServer, until};
 
-/// A file system of its own in memory, unmounted when dropped.
+/// A small in-memory file system, unmounted on drop.
 pub struct SmallDisk(pub PathBuf);
 
 impl SmallDisk {
-    /// `None` where this user may not mount.
+    /// Returns `None` if this user may not mount file systems.
     pub fn mount(path: &Path, megabytes: u32) -> Option<SmallDisk> {
         fs::create_dir(path).expect("a folder");
         let mounted = Command::new("mount")
@@ -34,7 +35,7 @@ impl SmallDisk {
         assert!(remounted.expect("mount runs").success());
     }
 
-    /// Takes all free space, also what became free since the previous call.
+    /// Fills all free space, including any freed since the previous call.
     pub fn fill(&self) {
         let filler = fs::OpenOptions::new()
             .create(true)
@@ -81,7 +82,7 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
             assert_eq!(held.reply(), ":1");
         }
         disk.fill();
-        // Larger than what is left of the last block: it is executed, and its reply waits.
+        // This write exceeds the rest of the last block. It is executed, and its reply waits for the journal.
         held.send(format!("SET t|held {}\r\n", "x".repeat(20_000)).as_bytes());
         until("not ready", || server.get("/readyz").0 == 503);
 
@@ -100,7 +101,8 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
             "MSET t|refused 1 u|refused 1",
             "JOIN.CREATE j \"o|<a> = copy t|<a>\"",
         ] {
-            // Another core may learn of it a moment later, and what it executes then waits; not here.
+            // Another core may learn of the full disk a moment later, and the writes that it executes until then wait.
+            // That does not affect these requests.
             other.send(format!("{request}\r\n").as_bytes());
             let reply = other.reply();
             assert!(reply.starts_with(&format!("-DISKFULL {why}")), "{reply}");
@@ -110,7 +112,8 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
         assert!(replies[3].contains("-DISKFULL "), "{replies:?}");
         other.send(b"GET t|1\r\n");
         assert_eq!(other.reply(), "$6|before", "reads go on");
-        // So do spaces. With other cores it is as above: one may learn of it later.
+        // Commands on spaces are rejected as well. With several cores, one of them may learn of the full disk later,
+        // as above.
         let of_spaces = [
             "HSET hotel:9 city rome",
             "OBJ.CHANGE hotel:1 DO PUT city oslo",
@@ -171,7 +174,7 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
 #[test]
 fn a_snapshot_without_room_is_told_of_and_made_when_there_is_some() {
     let folder = tempfile::tempdir().expect("a folder");
-    // A log that calls for a snapshot has 64 MiB.
+    // The log must exceed 64 MiB to trigger a snapshot.
     let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 73) else {
         return larder_testing::cannot("mount a small file system (it takes root)");
     };
@@ -180,7 +183,7 @@ fn a_snapshot_without_room_is_told_of_and_made_when_there_is_some() {
     let value = "x".repeat(1 << 20);
     let rewrite = |client: &mut Client, rows: u32| {
         for row in 0..rows {
-            // A snapshot that is being written may take the room of a write, for a moment.
+            // While a snapshot is being written, it may temporarily take the space that a write needs.
             until("it is written", || {
                 let reply = client.ask(&format!("SET big|{} {value}", row % 12));
                 assert!(reply == "+OK" || reply.starts_with("-DISKFULL "), "{reply}");
@@ -196,14 +199,14 @@ fn a_snapshot_without_room_is_told_of_and_made_when_there_is_some() {
     until("ready", || server.get("/readyz").0 == 200);
     assert_eq!(client.ask("SET t|on 1"), "+OK");
     disk.resize(200);
-    // It is tried again when the log has grown by half.
+    // The server retries the snapshot when the log has grown by half.
     rewrite(&mut client, 40);
     until("the snapshot is made", || {
         told(&mut client, "tables_last_snapshot:ok")
     });
     until("the logs before it are gone", || {
         let files = fs::read_dir(disk.0.join("data/tables")).expect("the folder");
-        // The log, the snapshot and the record of the newest log.
+        // The log, the snapshot, and the file that names the newest log.
         files.count() == 3
     });
 }

@@ -1,4 +1,4 @@
-//! The examples of the guide and of the reference: what they show is what a server answers.
+//! The examples of the guides and of the reference: the server must return the documented output.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::wire;
 
 const PROMPT: &str = "$ redis-cli -p 7379 ";
 
-/// The fenced blocks of a page, named from `docs`, that show commands.
+/// Returns the fenced blocks with commands in a page, given by its path relative to `docs`.
 fn examples(page: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs")
@@ -21,7 +21,7 @@ fn examples(page: &str) -> Vec<String> {
     blocks.filter(shows).map(str::to_owned).collect()
 }
 
-/// A command's words, as a shell takes them apart.
+/// Splits a command into words like a shell.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quote) = (vec![String::new()], None);
     for c in line.chars() {
@@ -35,7 +35,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// A reply as redis-cli shows it.
+/// Formats a reply like redis-cli.
 fn shown(reply: &Reply) -> String {
     match reply {
         Reply::Simple(line) => line.clone(),
@@ -56,7 +56,7 @@ fn shown(reply: &Reply) -> String {
     }
 }
 
-/// Types the commands of a block and compares what is answered. A line `...` stands for any lines.
+/// Executes the commands of a block and compares the replies. A line `...` matches any number of lines.
 #[track_caller]
 fn type_in(client: &mut Client, page: &str, block: &str) {
     for step in block.split(PROMPT).skip(1) {
@@ -73,7 +73,7 @@ fn type_in(client: &mut Client, page: &str, block: &str) {
     }
 }
 
-/// Whether the lines of an answer are those expected.
+/// Returns whether the lines of an answer match the expected ones.
 fn fits(answer: &str, expected: &str) -> bool {
     let (answer, expected) = (format!("{answer}\n"), format!("{expected}\n"));
     let mut pieces = expected.split("...\n");
@@ -139,7 +139,7 @@ fn what_the_guide_and_the_reference_show_is_what_a_server_answers() {
     ] {
         let examples = examples(page);
         assert!(!examples.is_empty(), "{page}");
-        // A reader types a guide from top to bottom at one server; the reference's examples stand alone.
+        // A guide is one session from top to bottom. Examples of the reference are independent of one another.
         let mut server = TestServer::start();
         for example in examples {
             if page.starts_with("reference") {

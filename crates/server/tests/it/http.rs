@@ -1,4 +1,4 @@
-//! The HTTP API's answers, byte for byte where clients depend on them.
+//! The responses of the HTTP API, byte for byte where clients depend on it.
 
 use serde_json::{Value, json};
 
@@ -164,7 +164,8 @@ fn metrics_and_the_console_are_there() {
     assert!(page.as_str().unwrap().contains("<title>larder</title>"));
     let (_, stats) = server.get("/v1/stats");
     assert!(stats["uptime_seconds"].is_u64(), "{stats}");
-    // Commands that were called, on whatever they were; without a second sample yet, since the start.
+    // `stats` lists every command that was called, on stores and tables. Until there is a second sample, the values
+    // cover the time since the start.
     assert!(
         stats["commands"]["HTTP.GET"]["latency_us_p99"].is_f64(),
         "{stats}"
@@ -202,7 +203,7 @@ fn spaces_are_told_with_their_regions_and_those_that_a_query_asks() {
         (8, 100.0),
         "{space}"
     );
-    // One region, and that of objects without a city, or with several.
+    // Two regions match: that of the city, and that of objects without a city or with several.
     let asked: Vec<f64> = serde_json::from_value(region["asked"].clone()).unwrap();
     assert!((1..=2).contains(&asked.len()), "{space}");
     assert_eq!(region["filled"], region["of"], "{space}");
@@ -248,7 +249,7 @@ fn every_path_but_the_two_of_supervisors_asks_for_the_password() {
             "{path}"
         );
     }
-    // `default:open sesame`, as a browser sends it.
+    // `default:open sesame`, in the encoding that a browser sends.
     assert_eq!(
         ask("/", Some("Basic ZGVmYXVsdDpvcGVuIHNlc2FtZQ==")).status(),
         200

@@ -1,4 +1,5 @@
-//! The server as its users see it: over HTTP and RESP, on a folder of its own, with sources that fail.
+//! Tests of the server through its interfaces, HTTP and RESP. Each server has its own data folder, and some of its
+//! sources fail.
 
 mod allowed;
 mod background;

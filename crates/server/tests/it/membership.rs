@@ -1,4 +1,4 @@
-//! A cluster of one node: what it remembers, and how it is told wrong things.
+//! A cluster of one node: its persistent identity, and its reactions to a wrong configuration.
 
 use larder_protocol::config::{ClusterMode, ServerConfig};
 

@@ -1,4 +1,4 @@
-//! A server in this process on free ports, and versions to feed it with.
+//! A server in this process on free ports, and builders for versions to load into it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use larder_server::{Error, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Waits until something is so that comes by itself; fails when it takes longer than anything does.
+/// Waits until `is_so` returns true. Fails after 30 seconds, which is far more than any of the awaited events takes.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -28,7 +28,7 @@ pub struct TestServer {
     agent: ureq::Agent,
 }
 
-/// Puts a pipe in place of a file, if there is one.
+/// Replaces the file at `path`, if there is one, by a named pipe.
 pub fn put_pipe(path: &Path) {
     let _ = std::fs::remove_file(path);
     let made = std::process::Command::new("mkfifo").arg(path).status();
@@ -50,9 +50,9 @@ impl TestServer {
         config.server.stop_timeout_seconds = 1;
         config.fetch.stall_timeout_seconds = 1;
         config.fetch.retries = 3;
-        // No test passes or fails by a clock, on a machine however busy.
+        // The default timeout would let a test's outcome depend on how busy the machine is.
         config.spaces.search_timeout_ms = 0;
-        // Where the tests' sources are.
+        // The sources of the tests listen on loopback, which is not allowed by default.
         config.fetch.allow.push("http://127.0.0.1/".to_owned());
         change(&mut config);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -81,7 +81,8 @@ impl TestServer {
         self.server = Some(server);
     }
 
-    /// Starts when nobody has the folder: a process that another test is just starting has its lock until it runs its program.
+    /// Starts the server, and retries while the folder is locked. A process that another test forks holds a copy of
+    /// the lock until it executes its program.
     fn start_when_free(&self) -> Result<Server, Error> {
         let begun = Instant::now();
         loop {
@@ -97,26 +98,26 @@ impl TestServer {
         }
     }
 
-    /// A second server on the same folder.
+    /// Tries to start a second server on the same folder.
     pub fn start_another(&self) -> Result<Server, Error> {
         self.runtime.block_on(Server::start(self.config.clone()))
     }
 
-    /// Stops, lets `meddle` at the folder, and starts again.
+    /// Stops the server, calls `meddle` with the data folder, and starts the server again.
     pub fn restart(&mut self, meddle: impl FnOnce(&Path)) {
         self.stop();
         meddle(&self.config.server.data.clone());
         self.start_again();
     }
 
-    /// As [`TestServer::restart`], with another configuration.
+    /// Like [`TestServer::restart`], with a changed configuration.
     pub fn restart_with(&mut self, change: impl FnOnce(&mut ServerConfig)) {
         self.stop();
         change(&mut self.config);
         self.start_again();
     }
 
-    /// Stops; with another configuration it must not start. What it says.
+    /// Stops the server, checks that it does not start with the changed configuration, and returns the error message.
     pub fn start_refused(&mut self, change: impl FnOnce(&mut ServerConfig)) -> String {
         self.stop();
         change(&mut self.config);
@@ -147,7 +148,7 @@ impl TestServer {
         self.config.server.data.join("stores").join(store)
     }
 
-    /// Status and body, as JSON where it is JSON.
+    /// Returns the status and the body, parsed if it is JSON.
     pub fn get(&self, path: &str) -> (u16, Value) {
         answer(self.agent.get(self.url(path)).call())
     }
@@ -169,7 +170,7 @@ impl TestServer {
         )
     }
 
-    /// Asks for a pull and waits for its end; answers its last status.
+    /// Starts a pull, waits for its end, and returns its final status.
     pub fn pull(&self, store: &str, body: Value) -> Value {
         let (status, pull) = self.post(&format!("/v1/stores/{store}/pull"), body);
         assert_eq!(status, 202, "{pull}");
@@ -193,7 +194,7 @@ impl TestServer {
         assert_eq!((status, value.as_str()), (200, Some(expected)), "{value}");
     }
 
-    /// Names of what is in the store's folder, sorted.
+    /// Returns the names of the entries of the store's folder, sorted.
     pub fn files(&self, store: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.store_folder(store)) else {
             return Vec::new();
@@ -229,8 +230,8 @@ fn answer(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> (u16
     (status, json)
 }
 
-/// Builds a version of `store` in `folder` with `count` keys `k0`, `k1`..., whose values are `value`
-/// and filler.
+/// Builds a version of `store` in `folder` with `count` keys `k0`, `k1` and so on, whose values are `value` plus
+/// filler.
 pub fn build(folder: &Path, store: &str, count: usize, value: &str) -> Manifest {
     let rows = (0..count).map(|i| (format!("k{i}"), value.to_owned()));
     build_rows(folder, store, rows, 4)

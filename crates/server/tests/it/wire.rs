@@ -1,10 +1,10 @@
-//! Replies and requests, taken whole from a connection.
+//! Reads of complete RESP frames from a connection.
 
 use std::io::{self, BufRead};
 
 use larder_protocol::resp::client::{Reader, Reply, Step, Token};
 
-/// The bytes of one reply, or of one request; those behind it stay where they are.
+/// Returns the bytes of one reply or request, and leaves later bytes in the stream.
 pub fn frame(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let (mut reader, mut bytes, mut at) = (Reader::default(), Vec::new(), 0);
     loop {
@@ -33,12 +33,12 @@ pub fn reply(stream: &mut impl BufRead) -> io::Result<Reply> {
     Ok(first.expect("it is whole").0)
 }
 
-/// A reply as it is spelled, its line breaks shown as `|`; nested replies follow one another.
+/// Returns a reply in its encoded form with `|` for line breaks. Nested replies follow one another.
 pub fn shown(frame: &[u8]) -> String {
     let (mut all, mut rest) = (Vec::new(), frame);
     while let Some((_, size)) = Token::first(rest) {
         let text = String::from_utf8_lossy(&rest[..size - 2]);
-        // A length stands on a line of its own; values keep their line breaks.
+        // Only the line break after a length is replaced. Values keep theirs.
         all.push(text.replacen("\r\n", "|", 1));
         rest = &rest[size..];
     }
