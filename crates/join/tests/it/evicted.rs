@@ -1,4 +1,4 @@
-//! Long answers whose ranges are evicted while they are read: every answer has all rows of the moment when it began.
+//! Long reads whose ranges are evicted meanwhile: every reply has all rows of the moment when it began.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -7,7 +7,7 @@ use larder_join::{Engine, KeyRange, Limits, ReadOutcome, Reading};
 
 use crate::definitions::Random;
 
-/// Rows that a server reads of a long answer at a time.
+/// Rows that a server reads of a long reply at a time.
 const CHUNK_ROWS: u64 = 1024;
 
 type Row = (String, String);
@@ -40,7 +40,7 @@ fn begin(
     panic!("{lo} is never read");
 }
 
-/// Reads one more chunk; returns whether it was the last.
+/// Reads one more chunk. Returns whether it was the last.
 fn go_on(engine: &Engine, reading: &mut Reading, rows: &mut Vec<Row>) -> bool {
     let ended = engine.read_more(reading, CHUNK_ROWS, &mut |key, value| {
         rows.push((text(key), text(value)));
@@ -50,7 +50,7 @@ fn go_on(engine: &Engine, reading: &mut Reading, rows: &mut Vec<Row>) -> bool {
     ended
 }
 
-/// The rows of a range that limits leave.
+/// Applies limits to the rows of a range.
 fn limited(mut rows: Vec<Row>, limits: Limits) -> Vec<Row> {
     if limits.reverse {
         rows.reverse();
@@ -152,7 +152,7 @@ fn a_range_that_its_own_read_evicts_is_read_to_its_end() {
                 .expect("put");
         }
         engine.put(b"s|ann|bob", b"", 0).expect("put");
-        // Nothing that can be evicted fits.
+        // With this limit, everything that can be evicted is.
         engine.set_memory_limit(Some(1));
         check_all_limits(&mut engine, ("t|ann|", "t|ann}"), expected);
         let evicted: u64 = engine.list().iter().map(|join| join.evicted).sum();
@@ -211,7 +211,7 @@ fn a_range_that_is_being_read_is_evicted_after_all_others() {
     drop(rest);
 }
 
-/// Joins over large groups, and what they make by the plainest means.
+/// Joins over large groups, and a recomputation of their rows by the simplest means.
 struct World {
     random: Random,
     engine: Engine,
@@ -253,7 +253,7 @@ const OUTPUTS: [(&str, &str); 5] = [
 ];
 
 impl World {
-    /// One author for each size.
+    /// Creates one author for each size.
     fn new(seed: u64, sizes: &[usize]) -> World {
         let mut world = World {
             random: Random::new(seed),
@@ -280,7 +280,7 @@ impl World {
         world
     }
 
-    /// Base rows always fit: only what can be computed again is evicted.
+    /// The limit always exceeds the base rows: only computed rows are evicted.
     fn limit_memory(&mut self, percent: usize) {
         let bytes = self.engine.memory_bytes() * percent / 100;
         self.engine.set_memory_limit(Some(bytes));
@@ -334,7 +334,7 @@ impl World {
             reverse: self.random.chance(40),
             keys_only: self.random.chance(20),
         };
-        // A snapshot is taken again.
+        // Let snapshots expire.
         self.now += 10_000;
         let wanted = limited(self.expected(table, user), limits);
         let (lo, hi) = (format!("{table}|{user}|"), format!("{table}|{user}}}"));
@@ -418,7 +418,7 @@ impl World {
 }
 
 impl Held {
-    /// Checks the rows that were read, and takes them off what is wanted.
+    /// Checks the rows that were read, and removes them from the expected ones.
     fn check(&mut self) {
         for row in self.rows.drain(..) {
             assert_eq!(Some(row), self.wanted.pop_front());
@@ -455,7 +455,7 @@ fn groups_larger_than_a_chunk_are_read_whole_while_they_are_evicted_and_change()
     );
 }
 
-/// More rows than are looked at for a limit (65,536).
+/// More rows than a read with a limit examines (65,536).
 #[test]
 fn a_group_larger_than_a_look_is_read_whole_while_it_is_evicted() {
     run(1, &[70_000, 10, 1_500], 60);

@@ -1,15 +1,17 @@
-//! Regions are filled while clients are served, so what fills them works in small steps and rests.
+//! Regions are filled while clients are served, so the work is done in small steps with pauses between them.
 //!
 //! ```text
-//!  own objects ──── some ────► placed by the cuts of new subspaces ─┐
-//!  others' objects ─ a chunk ─► put into indexes ────────────────────┤
-//!  own objects ──── a chunk ─► put into indexes ─────────────────────┤
-//!  objects, copies ─ some ───► put into indexes that are new ────────┴─► STEP_US of it ─► rest ─► the next chunks are let come
+//!  own objects ───── some ────► assigned to cells of new subspaces ──┐
+//!  others' objects ─ a chunk ─► added to indexes ────────────────────┤
+//!  own objects ───── a chunk ─► added to indexes ────────────────────┤
+//!  objects, copies ─ some ────► added to new indexes ────────────────┴─► STEP_US of work ─► rest ─► the next chunks are requested
 //! ```
 //!
-//! It rests for as long as that took, and longer where the budget of background work says so (docs/decisions/0026-one-budget.md): at a share of a half for
-//! three times as long. That is where searches ask all owners until it is done. Subspaces that come are not searched yet: they have the share of work that nobody waits for,
-//! but for the first few hundred copies, which have a quarter at least. What each object takes is not measured but known about, so that steps and rests are the same in each run of a simulation.
+//! A rest takes as long as the work before it, and longer if the budget of background work requires it
+//! (docs/decisions/0026-one-budget.md): three times as long at a share of one half. This applies while searches contact
+//! all owners until the work is done. New subspaces are not searched yet, so filling them has the share of work that
+//! nobody waits for, except that the first few hundred copies have a share of at least a quarter. The cost of an object
+//! is a constant, not measured, so that steps and rests are the same in each run of a simulation.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,35 +24,37 @@ use super::spaces::STEP_OBJECTS;
 use crate::spaces::Behind;
 use crate::spaces::copies::Said;
 
-/// What is done between two rests, in microseconds, where nobody waits for a processor; and where somebody does, who waits for as long as this at most.
+/// Work between two rests, in microseconds: if no other thread waits for a processor, and if one does. The second is
+/// the maximum time by which such a thread is delayed.
 const STEP_US: usize = 1600;
 const YIELDING_STEP_US: usize = 140;
-/// What a copy takes: it is put into an index of each attribute.
+/// Cost of a copy: it is added to an index of each attribute.
 const COPY_US: usize = 35;
-/// What placing an object takes that is in the index already.
+/// Cost of assigning an indexed object to a cell.
 const PLACED_US: usize = 4;
-/// What it takes to take an object into an index that is being built, of which there are mostly one or two.
+/// Cost of adding an object to an index under construction. There are usually one or two of these.
 const BUILT_US: usize = 4;
 
-/// What is done at this share at least before that of work counts that nobody waits for, in microseconds: small spaces need not wait long, and it is known by then whether
-/// processors are waited for. It comes back in so many times as long.
+/// The first work of a burst, in microseconds, has at least `HEAD_START_SHARE`, even if nobody waits for it. Small
+/// spaces are thus filled quickly, and meanwhile it becomes known whether threads wait for processors. The allowance is
+/// restored in `HEAD_START_TIMES` as much time.
 const HEAD_START_US: usize = 20_000;
 const HEAD_START_SHARE: f64 = 0.25;
 const HEAD_START_TIMES: u128 = 100;
 
-/// Copies that are removed in one step.
+/// Copies removed in one step.
 const SWEPT: usize = 32;
 
 #[derive(Default)]
 pub struct Copying {
-    /// What was done since the last rest, in microseconds.
+    /// Work since the last rest, in microseconds.
     done_us: Cell<usize>,
     is_resting: Cell<bool>,
     is_yielding: Cell<bool>,
     head_start: Cell<HeadStart>,
 }
 
-/// Work that is done before more is.
+/// The used part of the head start.
 #[derive(Debug, Clone, Copy, Default)]
 struct HeadStart {
     used_us: usize,
@@ -58,7 +62,7 @@ struct HeadStart {
 }
 
 impl HeadStart {
-    /// Whether this work belongs to it.
+    /// Whether this work belongs to the head start.
     fn take(&mut self, now: Instant, done_us: usize) -> bool {
         let since = self.at.map_or(Duration::ZERO, |at| now - at);
         let back = usize::try_from(since.as_micros() / HEAD_START_TIMES).unwrap_or(usize::MAX);
@@ -71,7 +75,8 @@ impl HeadStart {
 }
 
 impl Tables {
-    /// As [`Tables::index_some`], for maintenance: says whether it is to be called again. What a search waits for does not rest.
+    /// Like [`Tables::index_some`], but with rests unless a search waits for the work. Called by maintenance; returns
+    /// whether to call it again.
     pub(super) fn index_in_turn(self: &Rc<Self>) -> bool {
         if self.is_paused() {
             return false;
@@ -89,7 +94,8 @@ impl Tables {
         self.index_some() != Behind::Nothing
     }
 
-    /// Goes on building indexes, for maintenance: says whether it is to be called again. Searches go by those that are there.
+    /// Continues building indexes. Called by maintenance; returns whether to call it again. Searches use the existing
+    /// indexes meanwhile.
     pub(super) fn build_in_turn(self: &Rc<Self>) -> bool {
         if !self.spaces.is_building() || self.is_paused() || !self.may_copy() {
             return false;
@@ -100,8 +106,8 @@ impl Tables {
         self.spaces.build_some(STEP_OBJECTS)
     }
 
-    /// Asks others for the copies that this core is to hold, and goes on with what others ask of it, for maintenance: says whether it is to be called
-    /// again.
+    /// Requests the copies that this core must hold, and continues serving such requests of other cores. Called by
+    /// maintenance; returns whether to call it again.
     pub(super) fn copy_in_turn(self: &Rc<Self>) -> bool {
         let (Some(sharing), true) = (&self.sharing, self.spaces.has_copies()) else {
             return false;
@@ -109,7 +115,7 @@ impl Tables {
         if self.is_paused() {
             return false;
         }
-        // Nobody gets an answer of these regions before it is over, so it does not rest.
+        // Searches of these regions are not answered until this is done, so it does not rest.
         if self.spaces.sweep_some(SWEPT) {
             return true;
         }
@@ -137,7 +143,7 @@ impl Tables {
                 return true;
             }
         }
-        // Those who asked while it was behind.
+        // Cores whose requests waited while this core was behind.
         let is_waited_for = is_caught_up && exchange.has_part_answers();
         drop(exchange);
         if is_waited_for {
@@ -146,7 +152,7 @@ impl Tables {
         false
     }
 
-    /// Begins to rest when enough was done. False while it rests; maintenance is woken then.
+    /// Starts a rest after enough work. Returns `false` during a rest, at whose end maintenance is woken.
     fn may_copy(self: &Rc<Self>) -> bool {
         let copying = &self.copying;
         let copied_us = self.spaces.take_put() * COPY_US;
@@ -182,7 +188,7 @@ impl Tables {
     }
 }
 
-/// How long to rest after so much, where background work has such a share.
+/// Returns the rest after an amount of work, for a share of background work.
 fn rest(done_us: usize, share: f64) -> Duration {
     let done = done_us as f64 / 1e6;
     Duration::from_secs_f64(done * (2.0 / share.clamp(0.01, 1.0) - 1.0))

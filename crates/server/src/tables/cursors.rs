@@ -1,23 +1,24 @@
-//! Positions of SCAN in tables: a cursor is a number that stands for the next key, and the latest of them are remembered.
+//! Cursors of SCAN over tables: a cursor is a number that stands for the next key. The most recent cursors are stored.
 
 use std::collections::BTreeMap;
 
 const CURSORS_MAX: usize = 10_000;
-/// Bytes of their keys, all together.
+/// Total length of their keys, in bytes.
 const KEY_BYTES_MAX: usize = 16 << 20;
 
-/// The cursors that were given out of late, with the key that each begins at.
+/// The most recent cursors, with the key at which each continues.
 #[derive(Default)]
 pub struct Cursors {
     next: u64,
     keys: BTreeMap<u64, Vec<u8>>,
     key_bytes: usize,
-    /// Other nodes give out others.
+    /// Whether this is a node of a cluster. Each node issues its own cursors.
     is_of_node: bool,
 }
 
 impl Cursors {
-    /// Those of a node of a cluster: another node's are not mistaken for them. They have 53 bits, as many as every client's numbers hold.
+    /// Creates the cursors of a cluster node, whose numbers differ from those of other nodes. They have 53 bits, which
+    /// every client's number type can hold.
     pub fn of_node(name: &str) -> Cursors {
         Cursors {
             next: (larder_types::key_hash(name.as_bytes()) >> 43) << 32,
@@ -26,7 +27,7 @@ impl Cursors {
         }
     }
 
-    /// What to do about a cursor that is not remembered.
+    /// Returns the remedy for an unknown cursor.
     pub fn advice(&self) -> &'static str {
         match self.is_of_node {
             true => {
@@ -36,12 +37,12 @@ impl Cursors {
         }
     }
 
-    /// Gives out a cursor that begins at a key.
+    /// Issues a cursor that continues at a key.
     pub fn keep(&mut self, key: Vec<u8>) -> u64 {
         self.next += 1;
         self.key_bytes += key.len();
         self.keys.insert(self.next, key);
-        // The newest stays, however long its key is.
+        // The newest cursor is kept, however long its key is.
         while self.keys.len() > CURSORS_MAX
             || (self.key_bytes > KEY_BYTES_MAX && self.keys.len() > 1)
         {
@@ -53,7 +54,7 @@ impl Cursors {
         self.next
     }
 
-    /// The key at which a cursor begins; `None` if it is not remembered any more.
+    /// Returns the key at which a cursor continues, or `None` if it is no longer stored.
     pub fn get(&self, cursor: u64) -> Option<Vec<u8>> {
         self.keys.get(&cursor).cloned()
     }

@@ -1,5 +1,6 @@
-//! Own slots that the map wants to be others', of all cores of this node. Their rows are not written, and soon not read, until a map says whose
-//! they are. No map is taken while the cores are paused: so whoever pauses them looks here first.
+//! Slots of all cores of this node that the map assigns to other nodes. Their rows are not written, and soon not read,
+//! until a map names the new owner. Maps are not applied while the cores are paused, so a pause must check these slots
+//! first.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,20 +26,20 @@ impl Leaving {
         self.count.store(all.len(), Ordering::Relaxed);
     }
 
-    /// It is another's, or stays.
+    /// Removes a slot that another node owns now, or that stays.
     pub fn end(&self, slot: u16) {
         let mut all = self.locked();
         all.remove(&slot);
         self.count.store(all.len(), Ordering::Relaxed);
     }
 
-    /// Whether there are any: a look at a number.
+    /// Whether there are any such slots. Reads one atomic number.
     #[inline]
     pub fn has_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a command on rows may touch one of them. What joins compute may come of any.
+    /// Whether a command on rows may access one of these slots. Computed rows may depend on any of them.
     pub fn concerns(&self, command: Command<'_>, is_computed: impl Fn(&[u8]) -> bool) -> bool {
         if !self.has_any() || matches!(command.id(), Id::JoinCreate | Id::JoinDrop) {
             return false;

@@ -1,9 +1,9 @@
-//! Maintenance of one core's tables: what is left to do at the end of a turn of the core's loop, and what is done every second.
+//! Maintenance of one core's tables: the work at the end of a turn of the core's loop, and the work of every second.
 //!
 //! ```text
-//!  a write, a message, the journal's threads ─ wake_maintenance ─► run_maintenance ─┬─ hand over to the journal, exchange messages
-//!                                                                                   ├─ a step of what is large: fan-outs, fills, expiry
-//!                                                                                   └─ wake those who wait: gates, reads
+//!  a write, a message, the journal's threads ─ wake_maintenance ─► run_maintenance ─┬─ pass writes to the journal, exchange messages
+//!                                                                                   ├─ a step of large work: fan-outs, fills, expiry
+//!                                                                                   └─ wake waiting gates and reads
 //! ```
 
 use std::collections::BTreeMap;
@@ -14,14 +14,15 @@ use larder_types::row_key;
 
 use super::{Figures, OnDisk, STEP_ROWS, Tables};
 
-/// Source rows of a large fill, or outputs of a long fan-out, that one turn of the core's loop goes on by. Other clients wait
-/// for a turn, so it is short: 512 rows take 0.1 to 0.8 ms.
+/// Source rows of a large fill, or outputs of a long fan-out, that one turn of the core's loop processes. Other clients
+/// wait for a turn, so it is short: 512 rows take 0.1 to 0.8 ms.
 const TURN_ROWS: usize = 512;
 
-/// So many turns are spent on what was computed from a join before it is dropped: others may read and have it computed again.
+/// Maximum number of turns spent on rows computed from a join before it is dropped. Other clients may read them
+/// meanwhile, and have them computed again.
 const PREPARED_MAX: usize = 10_000;
 
-/// A table's objects count among its rows.
+/// Counts a table's objects among its rows.
 fn joined_with_objects(tables: Vec<TableInfo>) -> Vec<TableInfo> {
     let mut joined: BTreeMap<Vec<u8>, TableInfo> = BTreeMap::new();
     for table in tables {
@@ -43,8 +44,8 @@ fn joined_with_objects(tables: Vec<TableInfo>) -> Vec<TableInfo> {
 }
 
 impl Tables {
-    /// What is done at the end of a turn in which something was left to do: hands what was written to the journal, exchanges messages
-    /// with other cores' engines, goes on with long fan-outs and large fills, and wakes those who wait for any of it. Runs for ever.
+    /// Does the work at the end of a turn: passes writes to the journal, exchanges messages with other cores' engines,
+    /// continues long fan-outs and large fills, and wakes the tasks that wait for any of it. Never returns.
     pub async fn run_maintenance(self: Rc<Self>) {
         loop {
             self.woken.notified().await;
@@ -82,8 +83,8 @@ impl Tables {
         }
     }
 
-    /// Once a second: removes expired rows that nobody has asked about, publishes figures for other threads, and makes a snapshot when
-    /// it is time. Runs for ever.
+    /// Once per second: removes expired rows, publishes statistics for other threads, and makes a snapshot when one is
+    /// due. Never returns.
     pub async fn run_every_second(self: Rc<Self>) {
         let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -102,7 +103,7 @@ impl Tables {
                 tracing::warn!(%why, "a snapshot of the tables could not be made; the log goes on, and it is tried again when that has grown");
             }
             if self.write_refusal.borrow().is_some() {
-                // Replies that are held back are not for ever.
+                // Delayed replies have a time limit, which maintenance checks.
                 self.wake_maintenance();
             }
             if self.index == 0 && self.journal.wants_snapshot() {
@@ -111,7 +112,7 @@ impl Tables {
         }
     }
 
-    /// What INFO and `/metrics` show.
+    /// Publishes the statistics for INFO and `/metrics`.
     pub fn publish_figures(&self) {
         let sizes = self.journal.sizes();
         let engine = self.engine.borrow();
@@ -137,7 +138,7 @@ impl Tables {
         );
     }
 
-    /// Memory of rows, and of what finds them, that is not in the engine: copies of other places' rows, indexes of spaces.
+    /// Memory outside the engine: replicas of other nodes' rows, and indexes of spaces.
     pub(super) fn bytes_beside_engine(&self) -> usize {
         self.copies_bytes() + self.spaces.memory_bytes()
     }
@@ -154,21 +155,21 @@ impl Tables {
         }
     }
 
-    /// Has `run_maintenance` run in this turn of the core's loop.
+    /// Makes `run_maintenance` run in this turn of the core's loop.
     pub(super) fn wake_maintenance(&self) {
         if !self.is_woken.replace(true) {
             self.woken.notify_one();
         }
     }
 
-    /// Wakes maintenance if rows that expired, or ranges that are to be forgotten, are left, or changes are to be told.
+    /// Wakes maintenance if there are expired rows, ranges to drop, or changes to report.
     pub(super) fn wake_maintenance_if_more(&self, engine: &Engine) {
         if engine.has_late_rows() || engine.has_leftovers() || engine.has_row_changes() {
             self.wake_maintenance();
         }
     }
 
-    /// Removes some more of the expired rows, but in no pause; says whether any are left.
+    /// Removes more expired rows, except during a pause. Returns whether any are left.
     fn expire_some(&self) -> bool {
         let is_late = self.engine.borrow().has_late_rows() || self.has_late_fields();
         is_late
@@ -176,7 +177,7 @@ impl Tables {
             && (self.read(|engine, _| engine.has_late_rows()) || self.has_late_fields())
     }
 
-    /// Forgets what was computed from a join's output, some rows in each turn, so that to drop the join takes little at once.
+    /// Drops rows computed from a join's output in several turns, so that dropping the join takes little time.
     pub async fn prepare_drop(&self, name: &str) {
         for _ in 0..PREPARED_MAX {
             self.wait_while_paused(None).await;
@@ -187,7 +188,7 @@ impl Tables {
         }
     }
 
-    /// One turn of it; says whether it is done.
+    /// Does one turn of [`Tables::prepare_drop`]. Returns whether it is complete.
     pub fn prepare_drop_once(&self, name: &str) -> bool {
         let mut engine = self.engine.borrow_mut();
         self.counting(&mut engine, |engine| engine.prepare_drop(name, STEP_ROWS))

@@ -1,7 +1,7 @@
-//! Recovery of tables: at the start everything in the journal becomes tables and joins again.
+//! Recovery of tables: restores tables and joins from the journal at startup.
 //!
-//! The first core reads the journal and deals the rows out to those that own them, whatever the number of cores was
-//! when they were written.
+//! The first core reads the journal and sends each row to the core that owns it. The number of cores may differ from
+//! the one at which the rows were written.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,21 +25,21 @@ use crate::cluster::core_of;
 use crate::error::Error;
 use crate::spaces::Spaces;
 
-/// Entries that are sent to another core at once, and such parcels that wait.
+/// Entries that are sent to another core in one message, and messages that may be queued.
 const PARCEL_ENTRIES: usize = 1024;
 const PARCELS_MAX: usize = 16;
 
-/// What the first core sends to the others as it reads the journal.
+/// Messages of the first core to the others while it reads the journal.
 pub enum Dealt {
     Entries(Vec<Owned>),
-    /// All were; the definitions, oldest first.
+    /// All entries were sent. The definitions, oldest first.
     End {
         definitions: Vec<(String, String)>,
         journal: Arc<Journal>,
     },
 }
 
-/// An entry on rows, in memory of its own.
+/// A journal entry about rows, with its own memory.
 pub enum Owned {
     Put(Vec<u8>, Vec<u8>, Option<u64>),
     Expire(Vec<u8>, Option<u64>),
@@ -48,15 +48,15 @@ pub enum Owned {
     Slot(u16, Vec<u8>),
 }
 
-/// One core's ends of the channels between the cores while they open the tables.
+/// One core's channel ends, between the cores while they open the tables.
 ///
-/// Each core owns its own ends and drops them when it fails, so the others see that instead of waiting.
+/// Each core owns its ends and drops them when it fails, so that the others notice instead of waiting.
 pub enum Opening {
-    /// Of the first core, which reads the journal.
+    /// For the first core, which reads the journal.
     Reader {
-        /// To every core; nothing to itself.
+        /// One sender per core; `None` for the first core itself.
         deal: Vec<Option<SyncSender<Dealt>>>,
-        /// The row count of every other core.
+        /// Receives the row count of every other core.
         counts: Receiver<u64>,
     },
     Other {
@@ -66,7 +66,7 @@ pub enum Opening {
 }
 
 impl Opening {
-    /// The ends of each core, in their order.
+    /// Creates the channel ends of all cores, in order.
     pub fn of_cores(cores: usize) -> Vec<Opening> {
         let (counted, counts) = channel();
         let (mut deal, mut others) = (vec![None], Vec::new());
@@ -83,10 +83,10 @@ impl Opening {
     }
 }
 
-/// Why a core's part was not opened.
+/// The reason why a core's part was not opened.
 pub enum OpenError {
     Failed(Error),
-    /// Another core failed, and has the reason.
+    /// Another core failed, and reports the reason.
     Abandoned,
 }
 
@@ -96,10 +96,10 @@ impl From<Error> for OpenError {
     }
 }
 
-/// Opens a core's part. The first core reads `<data>/tables`; the others wait for it.
+/// Opens a core's part. The first core reads `<data>/tables`; the others receive their part from it.
 ///
 /// # Errors
-/// [`Error::Corrupted`] names what is damaged or does not fit; [`Error::Io`].
+/// [`Error::Corrupted`] describes the damage or the inconsistency; [`Error::Io`].
 pub fn open(shared: &Shared, index: usize, opening: Opening) -> Result<Tables, OpenError> {
     fault_point("core.opening");
     let shard = Shard::new(index as u16, shared.tables.cores() as u16);
@@ -108,7 +108,7 @@ pub fn open(shared: &Shared, index: usize, opening: Opening) -> Result<Tables, O
         Opening::Reader { deal, counts } => read(shared, deal, &counts, &mut replay)?,
         Opening::Other { dealt, counted } => {
             let journal = receive(&dealt, &mut replay)?;
-            // Fails only if the first core has given up.
+            // Fails only if the first core has failed.
             let _ = counted.send(replay.row_count());
             journal
         }
@@ -116,12 +116,12 @@ pub fn open(shared: &Shared, index: usize, opening: Opening) -> Result<Tables, O
     Ok(part(shared, replay, journal)?)
 }
 
-/// Whether rows are a cluster's.
+/// Whether the rows belong to a cluster.
 fn is_in_cluster(shared: &Shared) -> bool {
     shared.config.cluster.mode == ClusterMode::Etcd
 }
 
-/// Where a core keeps long values, if not in memory.
+/// Where a core stores long values; `None` for memory.
 fn values_on_disk(shared: &Shared) -> Result<Option<ValuesOnDisk>, Error> {
     let from = shared.config.tables.values_on_disk.0;
     if from == 0 {
@@ -139,7 +139,7 @@ fn values_on_disk(shared: &Shared) -> Result<Option<ValuesOnDisk>, Error> {
     Ok(Some(ValuesOnDisk { file, from }))
 }
 
-/// A core's part, of what the journal has of it.
+/// Builds a core's part from its recovered rows.
 fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables, Error> {
     let Replay {
         shard,
@@ -212,7 +212,8 @@ fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables
     Ok(tables)
 }
 
-/// As [`open`], for all cores on one thread, with the journal on any disk and without its threads: the caller takes the writer's steps.
+/// Like [`open`], for all cores on one thread, with the journal on any disk and without its threads: the caller drives
+/// the writer.
 #[cfg(test)]
 pub fn open_stepped(
     shared: &Shared,
@@ -251,7 +252,7 @@ fn journal_options(shared: &Shared) -> Options {
     }
 }
 
-/// The core that has the row of an entry; `None` of what concerns all.
+/// Returns the core that owns the entry's row; `None` for entries that all cores need.
 fn owner_of(shard: &Shard, entry: Entry<'_>) -> Option<usize> {
     match entry {
         Entry::Put { key, .. } | Entry::Expire { key, .. } | Entry::Remove { key } => {
@@ -262,7 +263,7 @@ fn owner_of(shard: &Shard, entry: Entry<'_>) -> Option<usize> {
     }
 }
 
-/// Reads the journal: own rows into `replay`, others' to their cores.
+/// Reads the journal: applies own rows to `replay`, and sends the others to their cores.
 fn read(
     shared: &Shared,
     deal: Vec<Option<SyncSender<Dealt>>>,
@@ -274,7 +275,7 @@ fn read(
     let started = Instant::now();
     let mut parcels: Vec<Vec<Owned>> = deal.iter().map(|_| Vec::new()).collect();
     let send = |core: usize, dealt: Dealt| {
-        // A core that is gone reports its own error.
+        // A core that has failed reports its own error.
         let _ = deal[core].as_ref().map(|core| core.send(dealt));
     };
     let (journal, recovery) = Journal::open(&folder, options, &mut |entry| {
@@ -312,7 +313,7 @@ fn read(
     Ok(journal)
 }
 
-/// Applies what the first core deals out.
+/// Applies the entries that the first core sends.
 fn receive(dealt: &Receiver<Dealt>, replay: &mut Replay) -> Result<Arc<Journal>, OpenError> {
     loop {
         match dealt.recv().map_err(|_| OpenError::Abandoned)? {
@@ -360,7 +361,7 @@ fn tell(rows: u64, joins: usize, recovery: &Recovery, started: Instant) {
 }
 
 impl Owned {
-    /// Nothing for what is not of rows.
+    /// Returns `None` for entries that are not about rows.
     fn from(entry: Entry<'_>) -> Option<Owned> {
         Some(match entry {
             Entry::Put {
@@ -397,23 +398,23 @@ impl Owned {
     }
 }
 
-/// Rows first, definitions last, so that no join is maintained meanwhile.
+/// Restores rows first and definitions last, so that no join is maintained meanwhile.
 struct Replay {
     shard: Shard,
     engine: Engine,
     definitions: Vec<(String, String)>,
-    /// What names of spaces stand for.
+    /// The records of spaces, by name.
     spaces: BTreeMap<String, Vec<u8>>,
-    /// Of a cluster's slots, where rows are a cluster's.
+    /// The state of a cluster's slots; `None` outside clusters.
     recovered: Option<Recovered>,
-    /// Where long values are kept.
+    /// Where long values are stored.
     on_disk: Option<ValuesOnDisk>,
     wrong: Option<String>,
 }
 
 impl Replay {
     /// # Errors
-    /// There can be no file for values.
+    /// The file for values cannot be created.
     fn new(shared: &Shared, shard: Shard) -> Result<Replay, Error> {
         let on_disk = values_on_disk(shared)?;
         let mut engine = Engine::new();
@@ -436,7 +437,7 @@ impl Replay {
         })
     }
 
-    /// Before any core opens its part.
+    /// Publishes the recovered spaces, before any core opens its part.
     fn show_spaces(&self, shared: &Shared) {
         let records = self.spaces.iter();
         let catalog = read_catalog(records.map(|(name, record)| (name.as_str(), &record[..])));
@@ -449,7 +450,7 @@ impl Replay {
     }
 
     fn apply(&mut self, entry: Entry<'_>) {
-        // The time stands still: rows that are to go are still there for later entries.
+        // Time does not pass during recovery: expired rows must be present for later entries.
         const NOW: u64 = 0;
         match (&mut self.recovered, entry) {
             (Some(recovered), Entry::Slot { slot, record }) => {
@@ -488,7 +489,7 @@ impl Replay {
             Entry::Remove { key } => engine.remove(key, NOW).map(drop),
             Entry::RemoveRange { lo, hi } => match hi {
                 Some(hi) => engine.remove_range(lo, hi, u64::MAX, NOW).map(drop),
-                // Never written by this server.
+                // This server never writes such an entry.
                 None => Ok(()),
             },
             Entry::Space { name, record } => {
@@ -511,7 +512,7 @@ impl Replay {
                     .retain(|(other, _)| other.as_bytes() != name);
                 Ok(())
             }
-            // The journal has put parts together.
+            // The journal has already assembled parts.
             Entry::Position { .. }
             | Entry::Part { .. }
             | Entry::Kept { .. }

@@ -1,15 +1,16 @@
-//! Refused writes: tables take none while the journal cannot be written, or, after a failed sync, until a restart.
+//! Rejection of writes while the journal cannot be written or, after a failed sync, until a restart.
 //!
 //! ```text
-//!               a write fails                            a sync fails
-//!  writes taken ─────────────► refused, tried again ─────────────────────► refused until a restart
-//!               ◄─────────────
-//!                 one succeeds
+//!                   a write fails                                  a sync fails
+//!  writes accepted ─────────────► rejected, journal write retried ─────────────► rejected until a restart
+//!                  ◄─────────────
+//!                   one succeeds
 //! ```
 //!
-//! 1. Nothing changes for a command that is refused. What was executed before is in memory and is not forgotten: the journal
-//!    holds it until it is written. Its replies wait (see `gate`).
-//! 2. A transaction over several cores is refused by who coordinates it, before the cores pause; in the pause nothing is.
+//! 1. A rejected command changes nothing. Earlier commands have taken effect in memory, and the journal keeps them
+//!    until they are written. Their replies wait (see `gate`).
+//! 2. The coordinator rejects a transaction over several cores before the cores pause; nothing is rejected during the
+//!    pause.
 
 use std::time::Duration;
 
@@ -19,10 +20,10 @@ use larder_protocol::errors::Code;
 use super::{Refusal, Tables};
 
 impl Tables {
-    /// Whether writes are taken. Also for one core's part of a command that others must refuse too.
+    /// Checks that writes are accepted. Also for one core's part of a command that other cores must then reject too.
     ///
     /// # Errors
-    /// Why not, and what to do.
+    /// The reason, and what to do.
     pub fn ensure_writes_taken(&self) -> Result<(), Refusal> {
         self.ensure_journal()?;
         match self.is_paused() {
@@ -32,7 +33,7 @@ impl Tables {
     }
 
     /// # Errors
-    /// Why the journal takes nothing, and what to do.
+    /// The reason why the journal accepts nothing, and what to do.
     pub(super) fn ensure_journal(&self) -> Result<(), Refusal> {
         match &*self.write_refusal.borrow() {
             Some(refusal) if !self.is_paused() => Err(refusal.clone()),
@@ -40,14 +41,14 @@ impl Tables {
         }
     }
 
-    /// How long the journal could not be written, until now.
+    /// Returns for how long the journal could not be written.
     pub(super) fn journal_failing_for(&self) -> Duration {
         self.journal
             .trouble()
             .map_or(Duration::ZERO, |(_, lasted)| lasted)
     }
 
-    /// Looks whether the journal can be written.
+    /// Updates the rejection state from the state of the journal.
     pub(super) fn check_journal(&self) {
         let refusal = match (self.journal.failure(), self.journal.trouble()) {
             (Some(failure), _) => Some(until_restart(&failure)),

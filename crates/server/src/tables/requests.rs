@@ -1,4 +1,4 @@
-//! What one core asks of another for a connection: commands, how to execute them, and their replies as they go back.
+//! Requests of one core to another on behalf of a connection: commands, how to execute them, and their replies.
 
 use std::sync::Arc;
 
@@ -12,28 +12,29 @@ use crate::clients::Client;
 /// How a core executes the requests of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
-    /// Each by itself as a client's would be, long ones in several turns.
+    /// Each command separately, like a client's; long ones in several turns.
     OneByOne,
-    /// Each to its end, while the cores are paused.
+    /// Each command completely, while the cores are paused.
     ToEnd,
-    /// As `ToEnd`, and they are all that a transaction has for this core: what they changed comes with the last reply.
+    /// Like `ToEnd`, and as a transaction's complete part for this core: the last reply carries the changes.
     TransactionPart,
-    /// As one transaction; one reply.
+    /// As one transaction, with one reply.
     Transaction,
-    /// One, to its end, only so that what it reads is here when a transaction reads it: the reply is OK, or why that cannot be.
+    /// One command, completely, only to make the rows that it reads available to a transaction. The reply is OK, or the
+    /// reason of failure.
     Prefetch,
 }
 
-/// Who made sure that a core has what is asked of it.
+/// The owner of the keys of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Who sent it: owners do not change, or the cores are paused.
+    /// The sender has verified it: owners do not change, or the cores are paused.
     Settled,
-    /// Nobody: the core executes what it owns of the keys. Of rows that every core has, it executes its own part, if it owns what it owned by the map of this
-    /// epoch.
+    /// Not verified: the core executes the part of the keys that it owns. For rows that every core has, it executes its
+    /// own part, provided that it owns the slots that it owned in the map of this epoch.
     Core { epoch: u64 },
-    /// Nobody: the node executes what its cores own, of ranges its own part, and says [`ReplyPiece::not_done`] if it does not own all keys.
-    /// It has the map of this epoch, or a later one.
+    /// Not verified: the node executes the part that its cores own, for ranges its own part, and returns
+    /// [`ReplyPiece::not_done`] if it does not own all keys. It must have the map of this epoch or a later one.
     Node { epoch: u64 },
 }
 
@@ -44,10 +45,10 @@ pub struct Requests {
     pub client: Arc<Client>,
     pub ticket: Option<u64>,
     pub execution: Execution,
-    /// The shared batch of the journal that their writes belong to; see `crate::tables::Tables::in_shared_batch`.
+    /// The journal's shared batch that the writes belong to; see `crate::tables::Tables::in_shared_batch`.
     pub shared_batch: Option<u64>,
     pub scope: Scope,
-    /// The versions of stores, by name, that what asks them has begun with.
+    /// The versions of stores, by name, that the requesting command started with.
     pub versions: Vec<(String, u64)>,
     pub pieces: mpsc::Sender<ReplyPiece>,
 }
@@ -56,12 +57,12 @@ pub struct Requests {
 #[derive(Default)]
 pub struct ReplyPiece {
     pub bytes: Vec<u8>,
-    /// Where replies end in it.
+    /// End offsets of replies in `bytes`.
     pub ends: Vec<usize>,
     /// When they were executed, if at one moment.
     pub moment: Option<(u64, u64)>,
-    /// What a transaction's part changed.
+    /// The changes of a transaction's part.
     pub changes: Vec<LogEntry>,
-    /// Nothing was executed, and nothing will be: why.
+    /// Set if nothing was and will be executed: the reason.
     pub not_done: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! Snapshots: all base rows and definitions, a chunk at a time, while writes go on.
+//! Snapshots: writes all base rows and definitions in chunks, while writes continue.
 //!
-//! Rows are added as they are when their turn comes; what changes later is in the log that begins with the snapshot.
+//! Each row is added in its current state; later changes are in the log that begins with the snapshot.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use larder_journal::{Entry, Error, LastSnapshot, SnapshotPart};
 
 use super::Tables;
 
-/// Rows between two turns of the core's loop, and their bytes.
+/// Rows and bytes between two turns of the core's loop.
 const CHUNK_ROWS: u64 = 512;
 const CHUNK_BYTES: usize = 1 << 20;
 
 impl Tables {
-    /// Makes a snapshot; a failure is logged, and tried again by the journal's own advice.
+    /// Makes a snapshot. A failure is logged, and the journal decides when to retry.
     pub(super) async fn snapshot(&self) {
         if let Err(error) = self.write_snapshot().await {
             tracing::warn!(%error, "a snapshot of the tables was given up; the log goes on");
         }
     }
 
-    /// Why the last one was given up, if it was.
+    /// Returns why the last snapshot failed, if it did.
     pub(super) fn snapshot_failure(&self) -> Option<String> {
         match self.journal.last_snapshot()? {
             LastSnapshot::Made { .. } => None,
@@ -47,7 +47,7 @@ impl Tables {
             self.write_part(part, true).await?;
         }
         for other in others {
-            // A core that is gone ends the server, and the part that it drops the snapshot.
+            // A core that has failed ends the server, and the part that it drops invalidates the snapshot.
             if let Ok(written) = other.await {
                 written?;
             }
@@ -55,10 +55,10 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes this core's rows, and the definitions if they are asked for.
+    /// Writes this core's rows and, if requested, the definitions.
     async fn write_part(&self, mut part: SnapshotPart, definitions: bool) -> Result<(), Error> {
         if let Some(replicated) = &self.replicated {
-            // Definitions are the cluster's.
+            // The cluster map holds the definitions.
             self.write_slots(replicated, &mut part).await?;
             part.finish(&mut self.producer.borrow_mut());
             self.wake_maintenance();
@@ -67,7 +67,7 @@ impl Tables {
         let tables = self.read(|engine, _| engine.tables());
         for table in tables.iter().filter(|t| !t.computed && !t.supplied) {
             let mut lo = table.name.clone();
-            // What a pause of the cores changes is seen when it is logged.
+            // Changes of a pause are logged only at its end.
             self.wait_while_paused(None).await;
             self.no_late_rows().await;
             while let Some(last) = self.add_chunk(&mut part, &table.name, &lo)? {
@@ -103,14 +103,14 @@ impl Tables {
         Ok(())
     }
 
-    /// Waits until all rows have gone whose time has come: they go some at a time.
+    /// Waits until all expired rows are removed, which takes several steps.
     async fn no_late_rows(&self) {
         while self.read(|engine, _| engine.has_late_rows()) {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Adds the rows of a table from `lo` on; the last key, or nothing if there were none.
+    /// Adds a chunk of a table's rows from `lo` on. Returns the last key, or `None` if there were no rows.
     fn add_chunk(
         &self,
         part: &mut SnapshotPart,
@@ -128,7 +128,7 @@ impl Tables {
                 ..Limits::default()
             };
             if engine.table_of(table) != Some(false) {
-                // Emptied meanwhile, perhaps a join's output by now.
+                // The table was emptied meanwhile, and may be a join's output now.
                 return rows;
             }
             let _ = engine.range(lo, &hi, limits, now, &mut |key, value| {

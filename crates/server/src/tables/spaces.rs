@@ -1,5 +1,5 @@
-//! Spaces follow the rows: what changes an object changes the indexes of its core in the same turn, and what is left to look at is looked at in
-//! steps, by maintenance or by a search that waits for it.
+//! Keeps the indexes of spaces in step with the rows: a change of an object updates the indexes of its core in the same
+//! turn. Outstanding objects are indexed in steps, by maintenance or by a search that waits for them.
 
 use larder_cluster::map::Map;
 use larder_join::{Engine, LogEntry};
@@ -10,7 +10,7 @@ use larder_types::SLOTS;
 use super::{Gate, Refusal, Tables};
 use crate::spaces::{Behind, Catalog, Set, Spaces};
 
-/// Objects that are looked at in one step.
+/// Objects that are indexed in one step.
 pub(super) const STEP_OBJECTS: usize = 64;
 
 impl Tables {
@@ -19,19 +19,19 @@ impl Tables {
         &self.spaces
     }
 
-    /// Takes in changes of rows, in the turn in which they are made.
+    /// Applies changes of rows to the indexes, in the turn in which they are made.
     #[inline]
     pub(super) fn note_objects(&self, changes: &[LogEntry], engine: &Engine) {
         if self.spaces.is_any() {
             self.spaces.note(changes, engine);
-            // A turn in which nothing changed does not wake the next one: what is left may be resting.
+            // A turn without changes does not wake the next one: the outstanding work may be resting.
             if !changes.is_empty() && self.spaces.read().behind() != Behind::Nothing {
                 self.wake_maintenance();
             }
         }
     }
 
-    /// Begins with the spaces that the journal had; their objects are looked at in steps.
+    /// Starts with the spaces from the journal; their objects are indexed in steps.
     pub(super) fn begin_spaces(&self) {
         let catalog = self.handle.spaces.load_full();
         self.spaces.follow(&catalog, &self.engine.borrow(), true);
@@ -40,14 +40,14 @@ impl Tables {
         }
     }
 
-    /// Goes on with the spaces that there are now.
+    /// Switches to the current catalog of spaces.
     pub fn follow_spaces(&self) {
         let catalog = self.handle.spaces.load_full();
         self.spaces.follow(&catalog, &self.engine.borrow(), false);
         self.wake_maintenance();
     }
 
-    /// Looks at some objects that are left to look at; says what is left then.
+    /// Indexes some outstanding objects. Returns what is still outstanding.
     pub fn index_some(&self) -> Behind {
         self.note_moved_objects();
         if !self.spaces.is_any() {
@@ -60,7 +60,7 @@ impl Tables {
         self.spaces.look_at_some(&engine, STEP_OBJECTS)
     }
 
-    /// Puts objects that came with their slots, or went with them, on the list of what is left to look at: before anything is made of what the indexes have.
+    /// Queues objects that arrived or left with their slots for indexing. Must precede any use of the indexes.
     pub(super) fn note_moved_objects(&self) {
         let moved = self.take_moved_objects();
         if moved.is_empty() {
@@ -73,16 +73,17 @@ impl Tables {
         }
     }
 
-    /// Whether the spaces here are those that the map has.
+    /// Whether this core has the spaces of the map.
     pub(super) fn has_spaces_of(&self, map: &Map) -> bool {
         let all = self.spaces.read();
         all.catalog.in_map == *map.spaces()
     }
 
-    /// Makes sure that this core owns what the map of this epoch says, that all of it is here, and that nothing of it has moved since.
+    /// Checks that this core owns its slots in the map of this epoch, that all their rows are present, and that none of
+    /// them has moved since.
     ///
     /// # Errors
-    /// It is not so; or the lease may have ended.
+    /// One of these is false, or the lease may have expired.
     pub fn ensure_owner_since(&self, epoch: u64) -> Result<(), Refusal> {
         let (Some(sharing), true) = (&self.sharing, self.is_replicated()) else {
             return Ok(());
@@ -98,17 +99,17 @@ impl Tables {
         let Some(view) = self.view() else {
             return again("a node has not heard of a map yet; send it again");
         };
-        // Places of this node have the first numbers.
+        // The places of this node have the lowest numbers.
         let (own, shard) = (self.index as u16, sharing.shard());
         let is_here = |slot: u16| view.owners.of(slot) != own || shard.owner_of_slot(slot) == own;
-        // It goes by the view's own list where it has all of its slots.
+        // If the shard uses the view's own table, it has all of its slots.
         match shard.goes_by(&view.owners) || (0..SLOTS).all(is_here) {
             true => Ok(()),
             false => again("a slot is on its way to another node; send it again"),
         }
     }
 
-    /// What the journal is told of names of spaces.
+    /// Records names of spaces in the journal.
     ///
     /// # Errors
     /// The journal has stopped.
@@ -140,7 +141,7 @@ impl Tables {
     }
 }
 
-/// The spaces that a journal, or a map, has; what cannot be read is told in the log.
+/// Reads the spaces of a journal or a map. Invalid records are logged and omitted.
 pub fn read_catalog<'a>(records: impl Iterator<Item = (&'a str, &'a [u8])>) -> Catalog {
     let (catalog, unread) = Catalog::read(records);
     for (name, why) in unread {

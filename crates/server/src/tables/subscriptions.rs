@@ -1,11 +1,13 @@
-//! Subscriptions of connections (SUBSCRIBE, PSUBSCRIBE): every change of a row that matches is noted in the connection's mailbox.
+//! Subscriptions of connections (SUBSCRIBE, PSUBSCRIBE): every change of a matching row adds a notification to the
+//! connection's mailbox.
 //!
 //! ```text
-//!  engine ─ row changes ─► deliver_row_changes ─► subscriptions, by what the key begins with ─► Mailbox ─► the connection's session
+//!  engine ─ row changes ─► deliver_row_changes ─► subscriptions, by key prefix ─► Mailbox ─► the connection's session
 //! ```
 //!
-//! 1. A mailbox holds no more than its limit: a connection that does not take its notes is ended.
-//! 2. Notes of one row are put into a mailbox in the order of its changes: they come from the one core that has the row.
+//! 1. A mailbox has a size limit: the connection is closed if it does not read its notifications.
+//! 2. The notifications of one row are in the order of its changes, because they come from the one core that has the
+//!    row.
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -23,19 +25,19 @@ use crate::clients::{Client, Note};
 use crate::cluster::View;
 use crate::glob::Glob;
 
-/// What the channels of keys begin with.
+/// The prefix of the channels of keys.
 pub const KEY_CHANNEL: &[u8] = b"__keyspace@0__:";
 
-/// What a connection wants to be told of.
+/// A connection's subscription to keys.
 #[derive(Clone)]
 pub struct Subscription {
     pub id: u64,
-    /// What all keys begin with, or the one key.
+    /// The prefix of all keys, or the only key.
     pub beginning: Vec<u8>,
     pub is_key: bool,
-    /// Which of them.
+    /// The pattern that keys must match.
     pub glob: Arc<Glob>,
-    /// As the client wrote it.
+    /// The channel or pattern as the client wrote it.
     pub name: Arc<[u8]>,
     pub is_pattern: bool,
     pub client: Arc<Client>,
@@ -63,21 +65,21 @@ impl Subscription {
     }
 }
 
-/// The subscriptions of a core, by what their keys begin with.
+/// The subscriptions of a core, by key prefix.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     by_beginning: RefCell<HashMap<Vec<u8>, Vec<Subscriber>>>,
-    /// How long the beginnings are, and how many are so long.
+    /// The lengths of the prefixes, with the number of prefixes of each.
     lengths: RefCell<BTreeMap<usize, usize>>,
     /// Wakes `refresh_subscriptions`: ranges may be behind.
     pub behind: Notify,
-    /// `refresh_subscriptions` runs.
+    /// Whether `refresh_subscriptions` is running.
     is_refreshed: Cell<bool>,
 }
 
 struct Subscriber {
     subscription: Subscription,
-    /// The engine's numbers: for rows of text, and for objects.
+    /// The engine's subscription numbers: for rows of text, and for objects.
     numbers: [u64; 2],
 }
 
@@ -100,10 +102,10 @@ impl Subscriptions {
 }
 
 impl Tables {
-    /// Puts notes of all row changes since the last call into the mailboxes of those who subscribed to the rows.
+    /// Adds notifications of all row changes since the last call to the subscribers' mailboxes.
     pub(super) fn deliver_row_changes(&self) {
         let changes = self.engine.borrow_mut().take_row_changes();
-        // Changes of base rows are published as events then.
+        // With keyspace events enabled, changes of base rows are published as events instead.
         let only_computed = self.handle.events.have_keyspace();
         for change in &changes {
             if !only_computed || self.is_computed(&change.key) {
@@ -112,23 +114,23 @@ impl Tables {
         }
     }
 
-    /// Whether subscribed ranges must be brought up to date before all changes are known.
+    /// Whether subscribed ranges must be brought up to date before all their changes are known.
     pub(super) fn are_subscriptions_behind(&self) -> bool {
         self.subscriptions.is_refreshed.get()
             && !self.engine.borrow().subscriptions_behind().is_empty()
     }
 
-    /// Tells of changes on this core from now on.
+    /// Starts notifying a connection of changes on this core.
     ///
     /// # Errors
-    /// Nobody can tell of them.
+    /// Changes of these rows are not tracked.
     pub async fn subscribe(
         self: Rc<Self>,
         subscription: Subscription,
         shared: Arc<Shared>,
     ) -> Result<(), Refusal> {
         let is_key = subscription.is_key;
-        // A pattern's beginning has a separator; a key need not.
+        // The prefix of a pattern has a separator; a key need not have one.
         let beginning = &*text_row(&subscription.beginning);
         let number = self
             .read_waiting(None, shared.postgres.as_ref(), |engine, now| {
@@ -138,7 +140,7 @@ impl Tables {
         let row = object_row(&subscription.beginning);
         let of_objects = self.read(|engine, now| complete(engine.subscribe(&row, is_key, now)));
         let of_objects = of_objects.map_err(Unanswered::refusal)?;
-        // Changes until now are not for this one.
+        // The subscription does not include earlier changes.
         self.deliver_row_changes();
         let length = subscription.beginning.len();
         *self
@@ -165,7 +167,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Ends the subscriptions of rows that this core does not have by the view, or may not have because its lease has ended.
+    /// Ends the subscriptions to rows that this core does not have in this view, or may not have because its lease has
+    /// expired.
     pub(super) fn end_moved_subscriptions(&self, view: &View) {
         let is_held = view.is_held_surely(boot_ms());
         let own_cores = view.places.own_cores();
@@ -198,7 +201,7 @@ impl Tables {
         }
     }
 
-    /// Ends all subscriptions if this node's lease has ended: another node may have the rows.
+    /// Ends all subscriptions if this node's lease has expired: another node may have the rows.
     pub(super) fn end_subscriptions_without_lease(&self) {
         let Some(view) = self.view() else { return };
         let is_held = view.is_held_surely(boot_ms());
@@ -208,7 +211,7 @@ impl Tables {
         }
     }
 
-    /// The places whose cores have rows of a subscription, or compute them.
+    /// Returns the places whose cores have, or compute, rows of a subscription.
     pub fn homes(&self, beginning: &[u8], is_key: bool) -> Vec<usize> {
         let Some(shard) = self.shard() else {
             return vec![self.index];
@@ -225,7 +228,8 @@ impl Tables {
         vec![usize::from(home)]
     }
 
-    /// The slot whose place has all rows of a key or a beginning, and whether joins compute them. `None`: every place has some.
+    /// Returns the slot whose place has all rows of a key or prefix, and whether joins compute them. `None`: every
+    /// place has some of them.
     fn home_slot(&self, beginning: &[u8], is_key: bool) -> Option<(u16, bool)> {
         let is_computed = self.is_computed(beginning);
         let range = match is_key {
@@ -266,7 +270,8 @@ impl Tables {
         }
     }
 
-    /// Brings subscribed ranges up to date whose sources have changed, so that the changes of their rows are noted. Runs for ever.
+    /// Brings subscribed ranges up to date when their sources have changed, so that the changes of their rows are
+    /// recorded. Never returns.
     async fn refresh_subscriptions(self: Rc<Self>, shared: Arc<Shared>) {
         loop {
             self.subscriptions.behind.notified().await;
@@ -279,7 +284,7 @@ impl Tables {
                 });
                 if let Err((_, why)) = read.await {
                     tracing::warn!(why, "rows that are subscribed to cannot be computed");
-                    // Not at once again.
+                    // Do not retry immediately.
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 }
             }

@@ -1,8 +1,8 @@
-//! Why a command is not answered yet: it is refused, or it needs rows or steps, which it then waits for.
+//! The reasons why a command has no reply yet: it is rejected, or it needs rows or steps, for which it then waits.
 //!
 //! ```text
 //!  engine ─► ReadOutcome ─ complete ─► Done: its rows
-//!                                 └──► Unanswered::Needs ─► request_needed ─► Awaited ─ wait_for ─► the read is tried again
+//!                                 └──► Unanswered::Needs ─► request_needed ─► Awaited ─ wait_for ─► the read is retried
 //!                                            └ ranges of PostgreSQL: postgres::RangeLoad ─ load ─┘
 //! ```
 
@@ -14,7 +14,7 @@ use larder_protocol::errors::Code;
 
 use super::{Refusal, Tables, refusal};
 
-/// Why there is no answer.
+/// The reason why a command has no reply.
 pub enum Unanswered {
     Refused(Refusal),
     Needs(Box<Needs>),
@@ -27,7 +27,7 @@ impl From<Refusal> for Unanswered {
 }
 
 impl Unanswered {
-    /// How it is answered where nothing is waited for.
+    /// Returns the error to report if the command may not wait.
     pub fn refusal(self) -> Refusal {
         let needs = match self {
             Unanswered::Refused(refusal) => return refusal,
@@ -41,7 +41,7 @@ impl Unanswered {
     }
 }
 
-/// The rows of a read, or why there are none.
+/// Returns the rows of a read, or why there are none.
 pub fn complete<T>(outcome: Result<ReadOutcome<T>, larder_join::Error>) -> Result<T, Unanswered> {
     match outcome {
         Ok(ReadOutcome::Done(done)) => Ok(done),
@@ -50,22 +50,25 @@ pub fn complete<T>(outcome: Result<ReadOutcome<T>, larder_join::Error>) -> Resul
     }
 }
 
-/// What a read waits for that engines have or compute.
+/// What a read waits for, apart from PostgreSQL.
 pub enum Awaited {
     /// Rows of other cores.
     Rows(Vec<(u16, KeyRange)>),
-    /// These cores have rows that had expired when the read came, and that outputs may still show.
+    /// Removal of rows on these cores that had expired when the read arrived, and that outputs may still reflect.
     Expired { cores: Vec<usize>, by: u64 },
-    /// What it reads is computed by [`Tables::run_maintenance`], some rows at a time. It waits for this count to change.
+    /// Steps of [`Tables::run_maintenance`], which computes what is read. The read waits for this count to change.
     Steps { ended: u64 },
-    /// It was read, but other nodes may have changed rows that it was computed from, and this node may not have heard of it.
+    /// A subscription lease. The read was executed, but other nodes may have changed the rows that it was computed from
+    /// without this node having been notified.
     Subscribed,
-    /// Replicas, of changes that are under way. It waits for this number to change; see `Tables::replication_progress`.
+    /// Acknowledgements of replicas for changes in progress. The read waits for this number to change; see
+    /// `Tables::replication_progress`.
     Replicas { progress: u64 },
 }
 
 impl Tables {
-    /// Asks other cores for what a read needs, or has it computed; returns what is to be waited for, `None` if that is PostgreSQL alone.
+    /// Requests missing rows from other cores, or starts computing. Returns what to wait for; `None` if that is only
+    /// PostgreSQL.
     pub fn request_needed(&self, needs: &mut Needs) -> Option<Awaited> {
         if let Some(rows) = self.request_rows(std::mem::take(&mut needs.owned)) {
             return Some(Awaited::Rows(rows));
@@ -75,7 +78,7 @@ impl Tables {
         Some(Awaited::Steps { ended })
     }
 
-    /// Waits until the read may be tried again.
+    /// Waits until the read can be retried.
     ///
     /// # Errors
     /// It cannot be answered at the moment.
@@ -84,7 +87,7 @@ impl Tables {
             Awaited::Rows(rows) => self.wait_for_rows(rows).await?,
             Awaited::Subscribed => self.wait_until_subscribed().await?,
             Awaited::Expired { cores, by } => self.wait_until_settled(cores, *by, ticket).await,
-            // It may take a map, and none is taken in a pause.
+            // The wait may need a new map, and none is applied during a pause.
             Awaited::Replicas { .. } if ticket.is_some() => {
                 let why = "a slot is on its way to another node; send it again";
                 return Err((Code::TryAgain, why.to_owned()));

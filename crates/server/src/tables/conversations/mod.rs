@@ -1,4 +1,4 @@
-//! Where engines of other nodes own or read rows: the conversations of this core's engine with theirs, over connections between nodes.
+//! Conversations between this core's engine and engines of other nodes, over connections between nodes.
 //!
 //! ```text
 //!   core 1 of node a, which reads                         core 0 of node b, which owns
@@ -6,18 +6,19 @@
 //!                 ◄── Supply, Changes ─────────────────────────────┘
 //! ```
 //!
-//! 1. A conversation is between a reader's core and an owner's core, over one connection, which the reader has opened. So what an owner
-//!    says comes in its order, and ends with the connection.
-//! 2. The reader numbers its conversations. It begins one when it has forgotten all that came in those before; what is of another
-//!    number than the present one is thrown away.
-//! 3. A reader trusts what it was told as long as the connection's subscription lease lasts, see `larder_cluster::peer::SubscriptionLease`:
-//!    it looks after each read of outputs.
-//!    The owner gives no more of it than is left of its own lease, in the life in which the connection began: when it may not act any
-//!    more, its rows may have another owner, and no reader trusts what it said.
-//! 4. An owner whose connection to a reader has ended waits until that lease has surely ended, or the reader begins anew, before it
-//!    acknowledges what the reader was to reflect. One that does not acknowledge for long has its connection ended.
-//! 5. Before an owner gives a slot away its readers have forgotten its rows, or surely trust them no more (`Exchange::withdraw`). So a reader that
-//!    hears late of a new owner has nothing that is old.
+//! 1. A conversation connects a reader's core and an owner's core, over one connection, which the reader has opened. An
+//!    owner's messages therefore arrive in order, until the connection ends.
+//! 2. The reader numbers its conversations. It begins a new one after it has dropped everything that it received in
+//!    earlier ones. Messages with another number than the current one are discarded.
+//! 3. A reader may serve an owner's rows while the connection's subscription lease is valid (see
+//!    `larder_cluster::peer::SubscriptionLease`); it checks this after each read of outputs. The owner never grants
+//!    more time than is left of its own lease, in the incarnation in which the connection began. When the owner may no
+//!    longer serve its slots, they may have another owner, and no reader uses the rows that it sent.
+//! 4. If the connection to a reader ends, the owner waits until that lease has certainly expired, or the reader begins
+//!    a new conversation. Only then does it acknowledge the changes that the reader had to reflect. If a reader does
+//!    not acknowledge changes for a long time, the owner closes its connection.
+//! 5. Before an owner gives a slot away, its readers have dropped the slot's rows, or their leases have certainly
+//!    expired (`Exchange::withdraw`). A reader that learns late of a new owner therefore has no stale rows.
 
 mod owners;
 mod readers;
@@ -37,7 +38,7 @@ use larder_types::wire::WireReader;
 use super::{CoreMessage, Tables};
 use crate::cluster::{Link, Peers};
 
-/// How often connections are looked at.
+/// Interval at which connections are checked, in milliseconds.
 pub(super) const LOOK_EVERY_MS: u64 = 50;
 
 pub use readers::FromReader;
@@ -45,22 +46,22 @@ pub use readers::FromReader;
 use owners::Owners;
 use readers::Reader;
 
-/// A connection that another node has opened to a core of this one.
+/// A connection that another node has opened to a core of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Via {
     pub core: u16,
-    /// Of the link.
+    /// The number of the link.
     pub link: u64,
 }
 
 /// The conversations of one core.
 pub(super) struct Conversations {
     peers: Rc<Peers>,
-    /// Connections that others have opened to this core, by their numbers.
+    /// Connections that other nodes have opened to this core, by number.
     accepted: HashMap<u64, Rc<Link>>,
-    /// In which this core reads, by the node of the owners.
+    /// Conversations in which this core reads, by the owners' node.
     owners: HashMap<NodeId, Owners>,
-    /// In which this core owns, by the number of the reader's place.
+    /// Conversations in which this core owns, by the number of the reader's place.
     readers: HashMap<u16, Reader>,
     last: u64,
 }
@@ -84,7 +85,7 @@ fn decoded(bytes: &[u8], is_of_owner: bool) -> Option<Vec<EngineMessage>> {
     messages.iter().all(is_right).then_some(messages)
 }
 
-/// What the other side breaks the rules with.
+/// The reason for closing a connection after a protocol violation.
 const MALFORMED: &str = "what your engine says is nothing that this larder understands";
 
 impl Conversations {
@@ -100,7 +101,7 @@ impl Conversations {
 }
 
 impl Tables {
-    /// Has the engine speak with those of other nodes over these connections.
+    /// Sets the connections over which the engine communicates with engines of other nodes.
     pub fn set_peers(&self, peers: Rc<Peers>) {
         if let Some(sharing) = &self.sharing {
             *sharing.conversations.borrow_mut() = Some(Conversations::new(peers));
@@ -146,7 +147,8 @@ impl Tables {
         self.tell_reader(via, exchange);
     }
 
-    /// Takes what came for an engine over a connection of this core; the core that it is for, if that is another one.
+    /// Receives messages for an engine over a connection of this core, and passes them on if the engine is another
+    /// core's.
     pub fn receive_exchange(&self, link: &Rc<Link>, exchange: &peer::Exchange) {
         let Some(peer) = link.peer() else { return };
         let place = Place {
@@ -196,7 +198,7 @@ impl Tables {
         }
     }
 
-    /// A connection of this core has ended.
+    /// Handles the end of a connection of this core.
     pub fn link_ended(&self, link: &Rc<Link>) {
         if !link.is_accepted() {
             return self.look_at_owners();
@@ -214,14 +216,14 @@ impl Tables {
         }
     }
 
-    /// Of this node, as the last view has it that this core has taken.
+    /// This node's incarnation, according to the last view that this core has applied.
     fn present_life(&self) -> Option<Incarnation> {
         let view = self.view()?;
         view.is_up().then_some(view.life.as_ref()?.incarnation)
     }
 
-    /// Looks at the connections, over and over: at those that ended before they began, at readers that are not to be waited for any more,
-    /// and at what could not be sent.
+    /// Checks the connections periodically: those that ended before they began, readers that no longer delay
+    /// acknowledgements, and messages that could not be sent.
     pub async fn watch_conversations(self: Rc<Self>) {
         let Some(sharing) = &self.sharing else { return };
         let mut tick = tokio::time::interval(std::time::Duration::from_millis(LOOK_EVERY_MS));
@@ -232,14 +234,14 @@ impl Tables {
             self.look_at_readers();
             self.end_links_of_earlier_lives();
             for (number, messages) in sharing.unsent.take() {
-                // Whoever has the rows of a node that is down is asked anew.
+                // Rows of a node that is down are requested again from their next owner.
                 let is_up =
                     |place: &Place| self.view().is_some_and(|view| view.map.is_up(place.node));
                 if let Some(place) = self.place(number).filter(is_up) {
                     self.say_to_owner(number, place, messages);
                 }
             }
-            // Whoever waits for a lease, or for somebody who cannot be reached, looks again.
+            // Tasks that wait for a lease or for an unreachable node check again.
             sharing.waiting.take().into_iter().for_each(Waker::wake);
         }
     }
@@ -254,7 +256,7 @@ impl Tables {
             .number(place)
     }
 
-    /// In a cluster, a place by its number.
+    /// Returns the place with this number; `None` outside clusters.
     pub fn place(&self, number: u16) -> Option<Place> {
         self.sharing
             .as_ref()?
@@ -266,5 +268,5 @@ impl Tables {
     }
 }
 
-/// Messages that wait until a node can be reached, by the number of the place.
+/// Messages that wait until a node can be reached, with the number of the place.
 pub(super) type Unsent = RefCell<Vec<(u16, Vec<EngineMessage>)>>;

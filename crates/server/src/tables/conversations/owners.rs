@@ -1,4 +1,4 @@
-//! Where this core reads: the owners of its rows on other nodes.
+//! The reading side: the owners of this core's replicas on other nodes.
 
 use std::rc::Rc;
 use std::task::Waker;
@@ -20,16 +20,17 @@ pub(super) struct Owners {
     pub conversation: u64,
     /// Numbers of their places.
     pub begun: Vec<u16>,
-    /// Something came from them: there may be rows here that must be kept fresh.
+    /// Whether messages have arrived from them. If so, there may be replicas that must be kept fresh.
     pub has_told: bool,
 }
 
 impl Conversations {
-    /// Says something to an owner. What cannot be said now is lost with the conversation: says whether it is.
+    /// Sends messages to an owner. Returns `false` if there is no connection; messages over a connection that has ended
+    /// are lost with the conversation.
     fn tell_owner(&mut self, from: u16, number: u16, to: Place, said: &[EngineMessage]) -> bool {
         let owners = match self.owners.get_mut(&to.node) {
             Some(owners) if !owners.link.is_ended() => owners,
-            // Its end is noticed first, and then that nothing was asked.
+            // The end of the connection will be handled first; then the reads are retried.
             Some(owners) => {
                 if !owners.begun.contains(&number) {
                     owners.begun.push(number);
@@ -56,7 +57,7 @@ impl Conversations {
             conversation: owners.conversation,
             bytes,
         };
-        // An error means that the connection has ended, which is noticed.
+        // An error means that the connection has ended, which is handled elsewhere.
         if !owners.begun.contains(&number) {
             owners.begun.push(number);
             let _ = owners.link.exchange(frame(Bytes::new()));
@@ -69,7 +70,7 @@ impl Conversations {
 }
 
 impl Tables {
-    /// What cannot be said now is said when there is a connection.
+    /// Sends messages to an owner, or queues them until there is a connection.
     pub(super) fn say_to_owner(&self, number: u16, to: Place, said: Vec<EngineMessage>) {
         let Some(sharing) = &self.sharing else { return };
         let own = self.index as u16;
@@ -79,7 +80,8 @@ impl Tables {
         }
     }
 
-    /// What came from nodes that are down is forgotten: others take writes of it, and nobody says that it is fresh any more.
+    /// Drops the rows of nodes that are down: other nodes will accept writes to them, and their freshness is no longer
+    /// guaranteed.
     pub(in crate::tables) fn forget_nodes_down(&self, view: &View) {
         let gone = self.with_conversations(|all| {
             let down = |node: &NodeId, _: &mut Owners| !view.map.is_up(*node);
@@ -89,7 +91,7 @@ impl Tables {
         self.forget_owners(gone.unwrap_or_default());
     }
 
-    /// Forgets the rows of owners whose connection has ended.
+    /// Drops the rows of owners whose connections have ended.
     pub(super) fn look_at_owners(&self) {
         let ended = self.with_conversations(|all| {
             let ended: Vec<NodeId> = (all.owners.iter())
@@ -112,14 +114,14 @@ impl Tables {
                 .owner_lost(&mut engine, number);
             drop(engine);
             self.spaces.owner_lost(number, &sharing.shard());
-            // It need not wait for this reader: that is said as soon as there is a connection.
+            // An empty message tells the owner, once there is a connection, that it need not wait for this reader.
             sharing.unsent.borrow_mut().push((number, Vec::new()));
             sharing.waiting.take().into_iter().for_each(Waker::wake);
             self.wake_maintenance();
         }
     }
 
-    /// Whether all rows of other nodes that are here are surely still kept fresh (invariant 3).
+    /// Whether the freshness of all replicas of other nodes' rows is guaranteed (invariant 3).
     #[inline]
     pub fn is_subscribed(&self) -> bool {
         let Some(sharing) = &self.sharing else {
@@ -136,7 +138,7 @@ impl Tables {
         }
     }
 
-    /// Whether there is a way to an owner.
+    /// Whether an owner can be reached.
     pub(in crate::tables) fn is_reached(&self, owner: u16) -> bool {
         if usize::from(owner) < self.handle.cores() {
             return true;

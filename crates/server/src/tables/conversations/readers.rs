@@ -1,4 +1,4 @@
-//! Where this core owns: the readers of its rows on other nodes, who are waited for.
+//! The owning side: the readers of this core's rows on other nodes, which delay acknowledgements.
 
 use std::rc::Rc;
 
@@ -12,17 +12,17 @@ use super::Via;
 use crate::cluster::Link;
 use crate::tables::{CoreMessage, Tables};
 
-/// A reader that has not acknowledged anything for so long while it should is not waited for.
+/// Time in milliseconds after which a reader with outstanding acknowledgements is disconnected.
 const SLOW_MS: u64 = 3_000;
 
 const OTHER_LIFE: &str = "this node is in another life, in which it may own other rows";
 
-/// What a reader's engine says, as it passes from the core that has its connection to the one that owns the rows.
+/// Messages of a reader's engine, on the way from the core with the connection to the core that owns the rows.
 pub struct FromReader {
     pub place: Place,
-    /// The life of the reader's node, and its number of the conversation.
+    /// The incarnation of the reader's node, and the reader's number of the conversation.
     pub conversation: (u64, u64),
-    /// The life of this node in which the connection began.
+    /// The incarnation of this node in which the connection began.
     pub life: Incarnation,
     pub via: Via,
     pub messages: Vec<EngineMessage>,
@@ -31,9 +31,9 @@ pub struct FromReader {
 pub(super) struct Reader {
     pub conversation: (u64, u64),
     pub via: Via,
-    /// Its connection has ended, and from when on it surely trusts nothing.
+    /// Set when the connection has ended: the time from which the reader certainly uses no rows of this owner.
     pub forgotten_after_ms: Option<u64>,
-    /// The first change that it has not acknowledged, and since when that is so.
+    /// The first change that it has not acknowledged, and the time since when it is outstanding.
     pub waits: Option<(u64, u64)>,
 }
 
@@ -47,25 +47,26 @@ impl Tables {
         self.handle.send(usize::from(via.core), message);
     }
 
-    /// Sends what this or another core's engine has to say, over a connection that this core has accepted.
+    /// Sends messages of this or another core's engine over a connection that this core has accepted.
     pub fn send_over(&self, link: u64, exchange: peer::Exchange) {
         self.with_conversations(|all| {
             if let Some(link) = all.accepted.get(&link) {
-                // An error means that it has ended, which is told.
+                // An error means that the connection has ended, which is handled elsewhere.
                 let _ = link.exchange(exchange);
             }
         });
     }
 
-    /// A node has connected to this core.
+    /// Registers a connection that a node has opened to this core.
     pub fn link_accepted(&self, link: Rc<Link>) {
         self.with_conversations(|all| all.accepted.insert(link.id, link));
     }
 
-    /// Takes what a reader's engine says to this one.
+    /// Receives messages of a reader's engine.
     pub fn receive_from_reader(&self, from: FromReader) {
         let (Some(sharing), Some(number)) = (&self.sharing, self.place_number(from.place)) else {
-            // A later view will know it. Nothing was promised: it is told that it is not heard.
+            // A later view will contain the reader's place. No lease was granted; the connection is closed, so that the
+            // reader retries.
             return self.end_link(from.via, "this node's map does not have yours yet");
         };
         if self.present_life() != Some(from.life) {
@@ -91,7 +92,7 @@ impl Tables {
             }
         });
         if begins {
-            // It says that it has forgotten what it was told before.
+            // The reader has dropped everything that it received before.
             sharing.exchange.borrow_mut().reader_lost(number);
             self.drop_kept_back(number);
             self.wake_maintenance();
@@ -101,7 +102,7 @@ impl Tables {
         }
     }
 
-    /// Ends the connection of a reader.
+    /// Closes the connection of a reader.
     pub(in crate::tables) fn end_reader(&self, number: u16, why: &'static str) {
         let via = self.with_conversations(|all| Some(all.readers.get(&number)?.via));
         if let Some(via) = via.flatten() {
@@ -117,7 +118,7 @@ impl Tables {
         self.end_accepted(via.link, why);
     }
 
-    /// Ends a connection that this core has accepted.
+    /// Closes a connection that this core has accepted.
     pub fn end_accepted(&self, link: u64, why: &str) {
         let link = self.with_conversations(|all| all.accepted.get(&link).cloned());
         if let Some(link) = link.flatten() {
@@ -125,7 +126,7 @@ impl Tables {
         }
     }
 
-    /// Readers whose connection this was trust what they were told until then.
+    /// Records until when the readers of a closed connection may use their rows.
     pub fn readers_gone(&self, via: Via, forgotten_after_ms: u64) {
         self.with_conversations(|all| {
             let of = all.readers.values_mut().filter(|reader| reader.via == via);
@@ -133,7 +134,8 @@ impl Tables {
         });
     }
 
-    /// Nothing is promised over them any more: those who read what this node owns now connect anew.
+    /// Closes connections that began in an earlier incarnation. They grant no leases any more; readers of this node's
+    /// current rows connect again.
     pub(super) fn end_links_of_earlier_lives(&self) {
         let Some(life) = self.present_life() else {
             return;

@@ -1,4 +1,4 @@
-//! Applies to the engine what comes from PostgreSQL: rows that were loaded, and changes.
+//! Applies loaded rows and changes from PostgreSQL to the engine.
 
 use larder_join::{Engine, KeyRange};
 use larder_postgres::{Change, Range};
@@ -7,7 +7,7 @@ use super::super::{Gate, Tables};
 use super::spread::PostgresUpdate;
 
 impl Tables {
-    /// Does what an update says. Changes that came together are seen all together.
+    /// Applies an update. Changes of one update become visible together.
     pub(super) fn apply_postgres_update(&self, update: PostgresUpdate) {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
@@ -17,7 +17,7 @@ impl Tables {
             PostgresUpdate::Supply { ranges, rows, done } => {
                 supply(engine, &ranges, rows);
                 for done in done {
-                    // Whoever asked may have gone.
+                    // The requester may be gone.
                     let _ = done.send(Ok(()));
                 }
             }
@@ -45,7 +45,7 @@ impl Tables {
                 _ => drop(seen),
             },
         }
-        // Rows of other tables may have gone whose time had come. A failure is kept, and refuses the next write.
+        // Expired rows of other tables may have been removed. A failure is recorded and makes the next write fail.
         let _ = self.log(engine, &mut Gate::default());
     }
 }
@@ -61,7 +61,7 @@ fn supply(engine: &mut Engine, ranges: &[Range], mut rows: Vec<(Vec<u8>, Vec<u8>
     }
 }
 
-/// Makes one change; what is not here is left alone. Tells what outputs wait for.
+/// Applies one change; rows that are not in memory are ignored. Returns the change that outputs wait for.
 fn apply(engine: &mut Engine, change: &Change, now: u64) -> Option<u64> {
     let forget = |engine: &mut Engine| {
         let range = change.range();
@@ -91,7 +91,7 @@ fn apply(engine: &mut Engine, change: &Change, now: u64) -> Option<u64> {
     };
     match written {
         Ok(written) => written.waits_for,
-        // No room: the next read loads it, if there is room then.
+        // Memory is short: drop the range. The next read loads it if there is memory then.
         Err(_) => {
             forget(engine);
             None

@@ -1,7 +1,7 @@
-//! How far a core has come in applying what PostgreSQL tells.
+//! Tracks how far a core has applied the updates from PostgreSQL.
 //!
-//! While the cores are paused nothing is applied, so that all they read is of one moment. Before, they come to stand at
-//! the same number: those who are behind apply what has been sent to them.
+//! While the cores are paused, no updates are applied, so that all reads of the pause see the same state. Before that,
+//! the cores advance to the same update number: those behind apply the updates that they have already received.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,23 +13,23 @@ use super::spread::{PostgresUpdate, Seen};
 use crate::tables::Tables;
 use crate::tables::pause::PostgresStand;
 
-/// How far one core has come.
+/// One core's progress.
 #[derive(Default)]
 pub struct PostgresProgress {
-    /// The last update that all cores are told and that is applied here.
+    /// The last update for all cores that is applied here.
     pub(super) number: Cell<u64>,
-    /// The last change of the updates that outputs have yet to reflect, or reflect by now.
+    /// The last change of these updates that outputs wait for, whether or not they reflect it already.
     pub(super) change: Cell<Option<u64>>,
-    /// Updates that came while the core was paused.
+    /// Updates that arrived while the core was paused.
     held: RefCell<VecDeque<PostgresUpdate>>,
     /// Writes that outputs do not reflect yet, with the change that they wait for.
     pub(super) seen: RefCell<VecDeque<(u64, Arc<Seen>)>>,
-    /// Who waits for more to come.
+    /// Tasks that wait for updates to arrive.
     waiting: RefCell<Vec<Waker>>,
 }
 
 impl Tables {
-    /// Applies what PostgreSQL tells: at once or, while the core is paused, after the pause.
+    /// Applies an update from PostgreSQL immediately or, while the core is paused, after the pause.
     pub fn receive_postgres_update(&self, update: PostgresUpdate) {
         if !self.is_paused() {
             return self.apply_postgres_update(update);
@@ -38,7 +38,7 @@ impl Tables {
         self.postgres_progress.wake();
     }
 
-    /// Applies the updates that came in a pause.
+    /// Applies the updates that arrived during a pause.
     pub(in crate::tables) fn apply_held_updates(&self) {
         loop {
             let update = self.postgres_progress.held.borrow_mut().pop_front();
@@ -49,18 +49,18 @@ impl Tables {
         }
     }
 
-    /// The last of what all cores are told that is applied here.
+    /// The last update for all cores that is applied here.
     pub(in crate::tables) fn postgres_position(&self) -> u64 {
         self.postgres_progress.number.get()
     }
 
-    /// Whether outputs reflect what is applied here.
+    /// Whether outputs reflect all applied updates.
     fn is_reflected(&self) -> bool {
         let change = self.postgres_progress.change.get();
         change.is_none_or(|change| self.engine.borrow().is_done(change))
     }
 
-    /// Where a core stands that grants a pause.
+    /// Returns the position at which a core grants a pause.
     pub(in crate::tables) fn stand(&self) -> PostgresStand {
         PostgresStand {
             number: self.postgres_position(),
@@ -68,7 +68,8 @@ impl Tables {
         }
     }
 
-    /// Of a paused core: comes to stand at a number that another one has come to, and has outputs reflect it.
+    /// On a paused core: applies updates up to the number that another core has reached, and waits until outputs
+    /// reflect them.
     pub(in crate::tables) async fn apply_up_to(&self, number: u64) {
         poll_fn(|cx| {
             while self.postgres_position() < number {
@@ -94,7 +95,7 @@ impl Tables {
         .await;
     }
 
-    /// Lets go of writes that outputs reflect by now: their clients are answered when all cores have done so.
+    /// Releases writes that outputs now reflect. Their clients receive replies when all cores have released them.
     pub(in crate::tables) fn release_reflected_writes(&self) {
         let engine = self.engine.borrow();
         let mut seen = self.postgres_progress.seen.borrow_mut();

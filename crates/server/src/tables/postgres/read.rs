@@ -1,4 +1,4 @@
-//! A read that needs rows which are not here: it waits until they are loaded, and is executed again.
+//! A read that needs rows that are not in memory: it waits until they are loaded, and is executed again.
 
 use larder_join::{KeyRange, Needs};
 use larder_postgres::Range;
@@ -7,8 +7,8 @@ use larder_protocol::errors::Code;
 use super::{Postgres, refusal};
 use crate::tables::{Refusal, Tables};
 
-/// Loads that one read may need one after another. Each join on the way needs one; more means that what is loaded
-/// is evicted before it is read.
+/// Maximum number of consecutive loads for one read. Each join in a chain needs one; more mean that loaded rows are
+/// evicted before they are read.
 const ROUNDS_MAX: u32 = 64;
 
 /// The ranges that a read waits for.
@@ -18,7 +18,7 @@ pub(crate) struct RangeLoad {
 }
 
 impl RangeLoad {
-    /// The ranges that reads need; `None` if they need none.
+    /// Takes the ranges that reads need; `None` if they need none.
     pub fn of(needs: &mut Needs) -> Option<RangeLoad> {
         let mut ranges = std::mem::take(&mut needs.elsewhere);
         ranges.sort();
@@ -26,15 +26,15 @@ impl RangeLoad {
         (!ranges.is_empty()).then_some(RangeLoad { ranges, rounds: 1 })
     }
 
-    /// The read was executed again when it had those, and misses these.
+    /// Counts this load as the successor of `before`, after which the read was executed again.
     pub fn follows(&mut self, before: &RangeLoad) {
         self.rounds = before.rounds + 1;
     }
 
-    /// Waits until they are here, on this core.
+    /// Waits until the ranges are loaded on this core.
     ///
     /// # Errors
-    /// Why they cannot be.
+    /// The reason why they cannot be loaded.
     pub async fn load(&self, postgres: Option<&Postgres>, tables: &Tables) -> Result<(), Refusal> {
         if self.rounds > ROUNDS_MAX {
             let message = "the read needs more rows of PostgreSQL at a time than tables.memory holds; read a narrower range or raise it";

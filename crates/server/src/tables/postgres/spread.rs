@@ -1,4 +1,5 @@
-//! Sends what PostgreSQL tells to the cores: rows to the core that asked for them, and changes to all cores in one order.
+//! Distributes events from PostgreSQL to the cores: loaded rows to the core that requested them, changes to all cores
+//! in the same order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,24 +10,24 @@ use super::super::{CoreMessage, TablesHandle};
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// What a core is told of PostgreSQL.
+/// An update from PostgreSQL for one core.
 pub enum PostgresUpdate {
-    /// All rows of ranges that this core asked for. Then tell those who wait.
+    /// All rows of ranges that this core requested. `done` notifies the waiting reads.
     Supply {
         ranges: Vec<Range>,
         rows: Vec<Row>,
         done: Vec<Reply<()>>,
     },
-    /// To all cores.
+    /// Sent to all cores.
     Apply { number: u64, changes: Arc<Changes> },
-    /// To all cores.
+    /// Sent to all cores.
     Forget { number: u64, ranges: Arc<[Range]> },
-    /// To all cores: let go of it when outputs reflect what came before.
+    /// Sent to all cores: drop it when outputs reflect all earlier updates.
     Seen(Arc<Seen>),
 }
 
 impl PostgresUpdate {
-    /// Whether it is so much work that clients have their turn before the next message.
+    /// Whether the update is so much work that clients get a turn before the next message.
     pub fn is_large(&self) -> bool {
         const LARGE: usize = 256;
         match self {
@@ -37,19 +38,19 @@ impl PostgresUpdate {
     }
 }
 
-/// Changes that are seen together. When the last core lets go of them, the connection's thread may send more.
+/// Changes that become visible together. When the last core drops them, the connection's thread may send more.
 pub struct Changes {
     pub changes: Vec<Change>,
     _credit: Credit,
 }
 
-/// A write has come back. Its writer is told when the last core lets go of this.
+/// A write that the replication stream has returned. Its writer is notified when the last core drops this value.
 pub struct Seen(Option<(Written, Reply<Written>)>);
 
 impl Drop for Seen {
     fn drop(&mut self) {
         if let Some((written, done)) = self.0.take() {
-            // Whoever wrote may have gone.
+            // The writer may be gone.
             let _ = done.send(Ok(written));
         }
     }
@@ -57,7 +58,7 @@ impl Drop for Seen {
 
 pub(super) fn sink(tables: Arc<TablesHandle>) -> Sink {
     let numbers = AtomicU64::new(0);
-    // The connection's thread alone calls it.
+    // Only the connection's thread calls this function.
     let next = move || numbers.fetch_add(1, Relaxed) + 1;
     Box::new(move |event| {
         let all = |update: &dyn Fn() -> PostgresUpdate| {

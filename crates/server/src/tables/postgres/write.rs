@@ -1,4 +1,5 @@
-//! Writes to mapped tables: refused, or executed in PostgreSQL and answered once they have come back.
+//! Writes to mapped tables: rejected, or executed in PostgreSQL and answered once the replication stream has returned
+//! them.
 
 use larder_postgres::{When, Write, Written};
 use larder_protocol::commands::{Command, Id};
@@ -8,33 +9,33 @@ use larder_protocol::resp::Request;
 use super::{Postgres, refusal};
 use crate::tables::Refusal;
 
-/// A write on its way through PostgreSQL.
+/// A write to be executed in PostgreSQL.
 pub(crate) struct WriteJob {
     write: Write,
     reply: ReplyKind,
 }
 
-/// What the client is told.
+/// The form of the reply.
 #[derive(Clone, Copy)]
 enum ReplyKind {
     Ok,
-    /// OK, or nothing if no row was changed.
+    /// OK, or null if no row was changed.
     OkIfDone,
     Rows,
     Sum,
 }
 
-/// How a write has ended.
+/// The outcome of a write.
 pub(crate) enum WriteReply {
     Ok,
     Null,
     Number(i64),
 }
 
-/// Takes a write if it is to a mapped table.
+/// Returns a job if the command writes to a mapped table.
 ///
 /// # Errors
-/// It is refused.
+/// The write is rejected.
 pub(crate) fn take_write(
     postgres: &Postgres,
     command: Command<'_>,
@@ -135,10 +136,10 @@ fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, ReplyKind)>
 }
 
 impl WriteJob {
-    /// Executes it; then every core has it, and what is computed from it.
+    /// Executes the write, and waits until every core and every output reflect it.
     ///
     /// # Errors
-    /// It was not made, or nobody knows.
+    /// The write failed, or its outcome is unknown.
     pub async fn run(&self, postgres: &Postgres) -> Result<WriteReply, Refusal> {
         let written = postgres.database.write(self.write.clone()).await;
         let Written { rows, sum } = written.map_err(refusal)?;

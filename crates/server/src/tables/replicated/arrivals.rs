@@ -1,4 +1,4 @@
-//! What comes from other places: connections, and messages over them.
+//! Events from other places: connections, and messages over them.
 
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::map::NodeId;
@@ -10,7 +10,7 @@ use super::{Replicated, State, with_rows};
 use crate::tables::Tables;
 
 impl Tables {
-    /// Messages to other places go this way from now on.
+    /// Sets the carrier for messages to other places.
     pub fn set_carrier(&self, carrier: std::rc::Rc<dyn Carrier>) {
         if let Some(replicated) = &self.replicated {
             *replicated.carrier.borrow_mut() = Some(carrier);
@@ -18,7 +18,7 @@ impl Tables {
         }
     }
 
-    /// The connection of this core to a node is there.
+    /// Handles a new connection of this core to a node.
     pub fn replication_reached(&self, node: NodeId, connection: u64) {
         let Some(replicated) = &self.replicated else {
             return;
@@ -31,7 +31,7 @@ impl Tables {
         self.wake_maintenance();
     }
 
-    /// That connection has ended.
+    /// Handles the end of such a connection.
     pub fn replication_unreached(&self, node: NodeId, connection: u64) {
         let Some(replicated) = &self.replicated else {
             return;
@@ -53,7 +53,7 @@ impl Tables {
         self.wake_maintenance();
     }
 
-    /// A connection over which streams of other places came has ended.
+    /// Handles the end of a connection over which streams of other places arrived.
     pub fn replication_source_lost(&self, node: NodeId, connection: u64) {
         let Some(replicated) = &self.replicated else {
             return;
@@ -72,11 +72,11 @@ impl Tables {
         }
     }
 
-    /// A message came over a connection: a part of a stream over one that the other has made, an answer over this core's own.
-    /// Numbers of connections of a node rise in their order.
+    /// Receives a message: a part of a stream over a connection that the other node has opened, or an answer over this
+    /// core's own. The connection numbers of a node increase over time.
     ///
     /// # Errors
-    /// The bytes are no message: the connection is to be ended.
+    /// The bytes are not a message; the caller must close the connection.
     pub fn replication_received(
         &self,
         from: Place,
@@ -110,7 +110,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Has connections made to all nodes that are to be told of own slots.
+    /// Connects to all nodes that must receive changes of own slots.
     pub(super) fn reach(&self, replicated: &Replicated, state: &State) {
         let carrier = replicated.carrier.borrow();
         let (Some(carrier), Some(_)) = (carrier.as_ref(), &state.replication) else {
@@ -123,8 +123,8 @@ impl Tables {
         }
     }
 
-    /// Slots have gone to others, as their new owners say before the map does: nobody is told rows of them any more, and no output is
-    /// computed from them.
+    /// Handles slots that have moved, as their new owners report before the map does. Their rows are no longer sent to
+    /// readers, and the outputs computed from them are dropped.
     pub(super) fn disown(&self, engine: &mut Engine, closed: &[(u16, u64)]) {
         if let Some(sharing) = &self.sharing
             && !closed.is_empty()
@@ -135,7 +135,7 @@ impl Tables {
 }
 
 impl State {
-    /// Streams begin to all cores of nodes whose connection is there.
+    /// Starts streams to all cores of connected nodes.
     pub(super) fn begin_streams(&mut self) {
         let Some(replication) = &mut self.replication else {
             return;
@@ -151,19 +151,20 @@ impl State {
         }
     }
 
-    /// What waits to be sent of streams to a node is of a connection that has ended; over another it would mean something else.
+    /// Drops stream messages to a node that were queued for a connection that has ended. Over another connection, they
+    /// would be misinterpreted.
     fn drop_streams(&mut self, node: NodeId) {
         let messages = &mut self.out.messages;
         messages.retain(|(to, it)| to.node != node || !matches!(it, Message::Stream { .. }));
     }
 
-    /// The same of answers to an owner.
+    /// The same for answers to an owner.
     fn drop_answers(&mut self, owner: Place) {
         let messages = &mut self.out.messages;
         messages.retain(|(to, it)| *to != owner || matches!(it, Message::Stream { .. }));
     }
 
-    /// Whether what comes over this connection counts.
+    /// Whether messages over this connection are current.
     fn is_expected(&mut self, from: Place, connection: u64, message: &Message) -> bool {
         match message {
             Message::Stream { .. } => {

@@ -1,17 +1,17 @@
-//! Who carries messages to other places.
+//! The interface through which replication sends messages to other places.
 
 use larder_cluster::map::NodeId;
 use larder_cluster::replication::{Message, Place};
 
-/// Connections to other nodes, as replication sees them. A place's stream goes to a replica over a connection that this side has made; what a
-/// replica answers goes back over the connection over which the stream came.
+/// Connections to other nodes, from the view of replication. The stream of a place goes to a replica over a connection
+/// that the owner's side has opened. The replica's answers go back over the connection on which the stream arrived.
 pub trait Carrier {
-    /// Has a connection made to this node if there is none; [`crate::tables::Tables::replication_reached`] is told of it.
+    /// Connects to this node unless connected. Success is reported to [`crate::tables::Tables::replication_reached`].
     fn reach(&self, node: NodeId);
 
-    /// Sends a part of a stream. What cannot be sent is lost with the connection.
+    /// Sends a part of a stream. Messages that cannot be sent are lost with the connection.
     fn stream(&self, to: Place, message: &Message);
 
-    /// Answers, over this connection.
+    /// Sends an answer over this connection.
     fn answer(&self, to: Place, connection: u64, message: &Message);
 }

@@ -1,4 +1,4 @@
-//! Copies: the rows of slots that another place owns, or that this one does not own yet. Nobody reads them here.
+//! Copies: the rows of slots that another place owns, or that this place does not own yet. Clients do not read them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,22 +7,22 @@ use larder_cluster::replication::{Row, Rows};
 use larder_join::{Value, ValuesOnDisk};
 use larder_types::BySlot;
 
-/// What a row takes beside its bytes.
+/// Memory of a row, besides its bytes.
 const ROW_BYTES: usize = 48;
 
 type Bytes = Box<[u8]>;
 
-/// Values are encoded: see `value`.
+/// The rows by slot. Values are encoded (see `value`).
 #[derive(Debug, Default)]
 pub struct Copies {
     slots: BySlot<BTreeMap<Bytes, Value>>,
     bytes: usize,
-    /// Where long values are kept.
+    /// Where long values are stored.
     pub on_disk: Option<ValuesOnDisk>,
 }
 
 impl Copies {
-    /// Gives up all rows of a slot.
+    /// Removes and returns all rows of a slot.
     pub fn take(&mut self, slot: u16) -> BTreeMap<Bytes, Value> {
         let rows = self.slots.remove(slot).unwrap_or_default();
         let bytes = rows.iter().map(|(key, value)| row_bytes(key, value));
@@ -34,7 +34,7 @@ impl Copies {
         self.bytes
     }
 
-    /// How many rows of how many slots there are.
+    /// Returns the number of rows, and the number of slots.
     pub fn count(&self) -> (usize, usize) {
         (
             self.slots.iter().map(|(_, rows)| rows.len()).sum(),

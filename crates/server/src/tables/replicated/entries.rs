@@ -1,14 +1,15 @@
-//! What the journal says of slots, and how a start reads it.
+//! The journal's entries about slots, and their recovery at startup.
 //!
-//! An entry of a slot is a record of `larder_cluster::replication`, or a mark (its tag, then the snapshot's id, 8 bytes):
+//! An entry of a slot is a record of `larder_cluster::replication`, or a mark (its tag, then the snapshot's id, 8
+//! bytes):
 //!
 //! | tag | mark | where |
 //! |---|---|---|
-//! | 0xf0 | the records of this slot begin, as they amount to | a snapshot |
-//! | 0xf1 | they end; what the log says up to the third mark is in them | a snapshot |
-//! | 0xf2 | the slot was then as that snapshot says | the log |
+//! | 0xf0 | the records of this slot's accumulated state begin | a snapshot |
+//! | 0xf1 | they end; they include all log entries up to the third mark | a snapshot |
+//! | 0xf2 | the slot had the state of that snapshot at this point | the log |
 //!
-//! A snapshot that was given up leaves marks of the third kind, which mean nothing.
+//! An abandoned snapshot leaves marks of the third kind, which are ignored.
 
 use std::collections::BTreeMap;
 
@@ -51,18 +52,18 @@ impl Mark {
     }
 }
 
-/// What a start has read so far.
+/// The state of slots, as recovered so far.
 #[derive(Default)]
 pub struct Recovered {
     slots: BTreeMap<u16, Option<Copy>>,
-    /// Slots of a snapshot whose place in the log has yet to come.
+    /// Slots of a snapshot whose third mark in the log has not been reached.
     passed_over: BTreeMap<u16, u64>,
     pub copies: Copies,
 }
 
 impl Recovered {
     /// # Errors
-    /// The entry is none, in words.
+    /// The entry is invalid. The error describes why.
     pub fn apply(&mut self, slot: u16, entry: &[u8]) -> Result<(), String> {
         let waits_for = self.passed_over.get(&slot).copied();
         match Mark::decode(entry) {
@@ -93,10 +94,10 @@ impl Recovered {
         Ok(())
     }
 
-    /// The copies that there are.
+    /// Returns the recovered copies.
     ///
     /// # Errors
-    /// The log lacks what the snapshot relies on, in words.
+    /// The log lacks entries that the snapshot depends on. The error describes which.
     pub fn finish(self) -> Result<(BTreeMap<u16, Copy>, Copies), String> {
         if let Some(slot) = self.passed_over.keys().next() {
             return Err(format!(

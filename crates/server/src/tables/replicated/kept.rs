@@ -1,4 +1,4 @@
-//! How far this core's copies of slots are, for a recovery of the cluster's map.
+//! The state of this core's copies of slots, for a recovery of the cluster map.
 
 use larder_cluster::rebuild::KeptCopy;
 
@@ -6,7 +6,7 @@ use super::State;
 use crate::tables::Tables;
 
 impl Tables {
-    /// This core's copies, by slot. While the node serves they change with each write.
+    /// Returns this core's copies, by slot. While the node serves, they change with each write.
     pub fn kept_copies(&self) -> Vec<KeptCopy> {
         let Some(replicated) = &self.replicated else {
             return Vec::new();

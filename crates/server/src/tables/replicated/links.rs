@@ -1,7 +1,7 @@
-//! Messages of replication over the connections between nodes.
+//! Replication messages over the connections between nodes.
 //!
 //! ```text
-//!   core 1 of node a, which owns                          core 0 of node b, which copies
+//!   core 1 of node a, which owns                          core 0 of node b, which replicates
 //!   its link to b ── a part of a stream ─────────────────► accepted by some core of b ── by message ──► core 0
 //!                 ◄── Acknowledged, Answer ─────────────────────────────┘ the same way back
 //! ```
@@ -20,7 +20,7 @@ use super::carrier::Carrier;
 use crate::cluster::{Link, Peers};
 use crate::tables::{CoreMessage, Tables, TablesHandle, conversations::Via};
 
-/// What came for one core of this node over a connection that another has accepted.
+/// A message for one core of this node, received over a connection that another core has accepted.
 pub struct FromOwner {
     pub place: Place,
     pub via: Via,
@@ -32,11 +32,12 @@ pub(super) struct Links {
     core: u16,
     peers: Rc<Peers>,
     handle: Arc<TablesHandle>,
-    /// Connections of this core that replication was told of. What is of a stream goes over no other: it would be taken for a part of another stream.
+    /// This core's connections that replication knows of. Stream messages use no others, because they would be taken
+    /// for part of another stream.
     own: RefCell<HashMap<NodeId, Rc<Link>>>,
-    /// Connections that others have opened to this core, by their numbers.
+    /// Connections that other nodes have opened to this core, by number.
     accepted: RefCell<HashMap<u64, Rc<Link>>>,
-    /// Which core has accepted a connection over which a stream comes.
+    /// The core that has accepted each connection with a stream.
     accepted_by: RefCell<HashMap<u64, u16>>,
 }
 
@@ -52,13 +53,13 @@ fn frame(from_core: u16, to: Place, message: &Message) -> Replicate {
 
 impl Carrier for Links {
     fn reach(&self, node: NodeId) {
-        // If it cannot be now, it is tried again.
+        // A failed attempt is repeated later.
         let _ = self.peers.link(node);
     }
 
     fn stream(&self, to: Place, message: &Message) {
         if let Some(link) = self.own.borrow().get(&to.node) {
-            // An error means that it has ended, which is told.
+            // An error means that the connection has ended, which is handled elsewhere.
             let _ = link.replicate(frame(self.core, to, message));
         }
     }
@@ -82,14 +83,14 @@ impl Carrier for Links {
 impl Links {
     fn send_over(&self, link: u64, replicate: Replicate) {
         if let Some(link) = self.accepted.borrow().get(&link) {
-            // An error means that it has ended, which is told.
+            // An error means that the connection has ended, which is handled elsewhere.
             let _ = link.replicate(replicate);
         }
     }
 }
 
 impl Tables {
-    /// Has replication go over these connections.
+    /// Sets the connections that replication uses.
     pub fn set_replication_peers(&self, peers: Rc<Peers>) {
         let Some(replicated) = &self.replicated else {
             return;
@@ -110,7 +111,7 @@ impl Tables {
         self.replicated.as_ref()?.links.borrow().clone()
     }
 
-    /// Ends all connections of this core, in both directions.
+    /// Closes all connections of this core, in both directions.
     pub(super) fn end_links(&self, why: &str) {
         if let Some(links) = self.links() {
             links.own.borrow().values().for_each(|link| link.end(why));
@@ -122,7 +123,7 @@ impl Tables {
         }
     }
 
-    /// A connection of this core to another node, or from one, is there.
+    /// Handles a new connection of this core to or from another node.
     pub fn replication_linked(&self, link: &Rc<Link>) {
         let (Some(links), Some(peer)) = (self.links(), link.peer()) else {
             return;
@@ -136,7 +137,7 @@ impl Tables {
         }
     }
 
-    /// It has ended.
+    /// Handles the end of such a connection.
     pub fn replication_link_ended(&self, link: &Rc<Link>) {
         let (Some(links), Some(peer)) = (self.links(), link.peer()) else {
             return;
@@ -157,7 +158,7 @@ impl Tables {
         }
     }
 
-    /// A connection of another node has ended: what came over it, for whichever core, comes no more.
+    /// Handles the end of another node's connection: its streams, to whichever core, have ended.
     pub fn replication_owner_gone(&self, node: NodeId, link: u64) {
         if let Some(links) = self.links() {
             links.accepted_by.borrow_mut().remove(&link);
@@ -165,7 +166,7 @@ impl Tables {
         }
     }
 
-    /// A message came over a connection of this core, for this or another core.
+    /// Receives a message for this or another core over a connection of this core.
     pub fn receive_replicate(&self, link: &Rc<Link>, replicate: Replicate) {
         let Some(peer) = link.peer() else { return };
         let place = Place {
@@ -197,7 +198,7 @@ impl Tables {
         }
     }
 
-    /// Takes what an owner says to this core.
+    /// Receives an owner's message for this core.
     pub fn receive_from_owner(&self, from: &FromOwner) {
         let Some(links) = self.links() else { return };
         let Via { core, link } = from.via;

@@ -1,4 +1,4 @@
-//! Changes of own rows get their numbers: what the engine changed becomes changes of slots, in one batch of the journal.
+//! Numbers the changes of own rows: the engine's changes become changes of slots, in one batch of the journal.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use super::{Replicated, State};
 use crate::tables::{Gate, Refusal, Tables};
 
 impl Tables {
-    /// Numbers and logs what has changed of own rows since it was last called: as one transaction. Of several changes of one row the last
-    /// is all that others are told. `gate` then waits for what the reply waits for.
+    /// Numbers and logs the changes of own rows since the last call, as one transaction. If a row changed several
+    /// times, only the last change is sent to other nodes. `gate` then waits for the conditions of the reply.
     ///
     /// # Errors
     /// The journal has stopped.
@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    /// `is_open`: the slot's next change is of the same transaction.
+    /// `is_open`: whether the slot's next change belongs to the same transaction.
     fn number_row(
         &mut self,
         engine: &mut Engine,
@@ -72,7 +72,7 @@ impl State {
         let key = &*before.key;
         let owner = self.replication.as_mut();
         let Some(replication) = owner.filter(|it| it.owner.is_owner(slot)) else {
-            // What is executed was admitted before: this does not happen.
+            // Cannot happen, because commands are admitted before they are executed.
             tracing::error!(
                 slot,
                 "a row changed in a slot that is not owned here; the change is taken back"
@@ -90,7 +90,7 @@ impl State {
             None => false,
         };
         match (&before.value, is_there) {
-            // Its group was noted when it came.
+            // Its group was recorded when the row was added.
             (Some(_), true) => {}
             (None, true) => self.groups.note(slot, key),
             (_, false) => self.groups.note_removed(engine, slot, key),
@@ -111,10 +111,10 @@ impl State {
         }
     }
 
-    /// Puts records of the turn so far into the journal, as one batch. `None`: there were none.
+    /// Appends the records of the turn so far to the journal, as one batch. Returns `None` if there are none.
     ///
     /// # Errors
-    /// The journal has stopped: what was put out is lost, and will be acknowledged to nobody.
+    /// The journal has stopped: the records are lost, and will never be acknowledged.
     pub(super) fn append_records(
         &mut self,
         producer: &mut Producer,
@@ -151,7 +151,7 @@ fn append<'a>(
     batch.end()
 }
 
-/// Each row once, with what it was first.
+/// Keeps the first former state of each row.
 fn first_of_each(befores: Vec<Before>) -> Vec<(u16, Before)> {
     let mut is_first = vec![true; befores.len()];
     if befores.len() > 1 {
@@ -167,7 +167,7 @@ fn first_of_each(befores: Vec<Before>) -> Vec<(u16, Before)> {
         .collect()
 }
 
-/// Which rows are the last of their slots.
+/// Marks the last row of each slot.
 fn ends_of_slots(rows: &[(u16, Before)]) -> Vec<bool> {
     if rows.len() == 1 {
         return vec![true];

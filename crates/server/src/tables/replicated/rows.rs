@@ -1,7 +1,9 @@
-//! The rows of slots, wherever they are: those of own slots in the engine, where commands find them, all others among the copies.
+//! The rows of slots in both places: rows of own slots are in the engine, where commands access them, all others among
+//! the copies.
 //!
-//! An engine keeps rows by table, not by slot. So it is noted for each own slot what its rows begin with: its *groups*, each a table and a
-//! leading column. Groups of one slot are in the order of their keys, and so their rows one group after another are too.
+//! An engine stores rows by table, not by slot. For each own slot, the *groups* of its rows are therefore recorded; a
+//! group is a table and a leading column. The groups of one slot are in key order, and so are the rows of consecutive
+//! groups.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
@@ -15,11 +17,11 @@ use super::value::{decode, encode};
 
 type Bytes = Box<[u8]>;
 
-/// What the rows of each slot begin with whose rows the engine has.
+/// The groups of each slot whose rows are in the engine.
 #[derive(Debug, Default)]
 pub struct Groups(BySlot<BTreeSet<Bytes>>, Moved);
 
-/// Rows of objects that came into the engine, or left it, with their slots: spaces are to look at them.
+/// Rows of objects that entered or left the engine with their slots, and that spaces must index again.
 #[derive(Debug, Default)]
 pub struct Moved(Vec<Bytes>);
 
@@ -37,12 +39,12 @@ impl Groups {
         self.0.contains(slot)
     }
 
-    /// Rows of objects that were moved since it was last asked.
+    /// Returns the objects' rows that were moved since the last call.
     pub fn take_moved(&mut self) -> Vec<Bytes> {
         std::mem::take(&mut self.1.0)
     }
 
-    /// There is a row with this key.
+    /// Records that a row with this key exists.
     pub fn note(&mut self, slot: u16, key: &[u8]) {
         if let Some(groups) = self.0.get_mut(slot) {
             let (group, _) = column_group(key);
@@ -52,7 +54,7 @@ impl Groups {
         }
     }
 
-    /// A row has gone; the group goes with its last.
+    /// Records that a row was removed. A group is removed with its last row.
     pub fn note_removed(&mut self, engine: &Engine, slot: u16, key: &[u8]) {
         let Some(groups) = self.0.get_mut(slot) else {
             return;
@@ -82,7 +84,7 @@ fn range_of(group: &[u8]) -> KeyRange {
     }
 }
 
-/// Both places of rows.
+/// The engine and the copies.
 pub struct AllRows<'a> {
     pub engine: &'a mut Engine,
     pub groups: &'a mut Groups,
@@ -118,7 +120,7 @@ impl AllRows<'_> {
         }
     }
 
-    /// Takes all rows of a slot out of the engine, which has the slot no more.
+    /// Removes all rows of a slot, and the slot, from the engine.
     fn drain(&mut self, slot: u16) -> Vec<(Bytes, Vec<u8>)> {
         let mut rows: Vec<(Bytes, Vec<u8>)> = Vec::new();
         for group in self.groups.0.remove(slot).unwrap_or_default() {
@@ -147,7 +149,7 @@ impl AllRows<'_> {
         let Some(groups) = self.groups.0.get(slot) else {
             return true;
         };
-        // The key may be in the last group that is not behind it.
+        // Start with the last group at or before the key, which may contain it.
         let first = after.and_then(|after| {
             let upto = (Bound::Unbounded, Bound::Included(after));
             groups.range::<[u8], _>(upto).next_back()
@@ -223,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows of one slot, by a hash tag, whose groups lie within each other's bounds as text.
+    /// Rows of one slot, by a hash tag, with groups that lie within each other's bounds as text.
     fn keys() -> Vec<String> {
         let columns = ["{a}", "{a}x", "{a}<", "x{a}"];
         let tables = ["post|", "post:", "s|"];

@@ -1,6 +1,7 @@
-//! Slots in a snapshot of the journal: each as it is at one moment, which the log says too.
+//! Slots in a snapshot of the journal: each has the state of one moment, which the log marks.
 //!
-//! What is not committed is in the engine's rows, and not to be in the snapshot's: so these are given as they were before, and the changes behind them.
+//! The engine contains uncommitted changes, which must not become part of the snapshot's rows. Changed rows are
+//! therefore written in their former state, followed by the changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,21 +15,21 @@ use super::rows::AllRows;
 use super::{Replicated, State};
 use crate::tables::Tables;
 
-/// Rows of one record.
+/// Maximum size of the rows of one record.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// A slot beside its rows.
+/// The state of a slot, without its rows.
 struct Outline {
     term: Term,
-    /// None: the copy is not whole.
+    /// `None`: the copy is incomplete.
     settled: Option<Position>,
     tail: Vec<Entry>,
-    /// Rows that changed and are not committed, as they were before.
+    /// Rows with uncommitted changes, in their former state.
     before: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
 impl Tables {
-    /// Writes this core's slots. They change meanwhile, but none while it is written.
+    /// Writes this core's slots. Slots change during the snapshot, but not while they are written.
     ///
     /// # Errors
     /// The snapshot, or the journal, has failed.
@@ -58,7 +59,7 @@ impl Tables {
         let mut engine = self.engine.borrow_mut();
         let mut state = replicated.state.borrow_mut();
         let mut producer = self.producer.borrow_mut();
-        // What was put out is behind it in the log.
+        // Earlier records must precede the mark in the log.
         state.append_records(&mut producer)?;
         let Some(outline) = state.outline(slot) else {
             return Ok(());
@@ -136,7 +137,7 @@ impl State {
             let mut before = BTreeMap::new();
             for (entry, was) in owned.changes {
                 tail.push(entry.clone());
-                // The first change of a row knows what is committed.
+                // The first change of a row has its committed state.
                 let row = before.entry(entry.row.key().to_vec());
                 row.or_insert_with(|| was.map(<[u8]>::to_vec));
             }

@@ -1,8 +1,8 @@
-//! A row's value as nodes replicate and keep it: with when the row goes.
+//! The encoding of a row's value for replication and on disk, with its expiry time.
 //!
-//! | size | what |
+//! | size | contents |
 //! |---|---|
-//! | 1 | 0; 1 if the row goes at a time |
+//! | 1 | 0; 1 if the row has an expiry time |
 //! | 8, or none | that time, in milliseconds since 1970, little-endian |
 //! | the rest | the value |
 
@@ -26,7 +26,7 @@ pub fn encode_into(bytes: &mut Vec<u8>, value: &[u8], expires_at: Option<u64>) {
     bytes.extend_from_slice(value);
 }
 
-/// The value, and when the row goes. `None`: these bytes are none.
+/// Returns the value and the expiry time, or `None` if the bytes are not a valid encoding.
 pub fn decode(bytes: &[u8]) -> Option<(&[u8], Option<u64>)> {
     match bytes.split_first()? {
         (&STAYS, value) => Some((value, None)),

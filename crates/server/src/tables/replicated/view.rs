@@ -1,4 +1,4 @@
-//! A new map: which slots this core owns from now on, which it copies, and which it gives up.
+//! Applies a new map: the slots that this core owns, those that it replicates, and those that it gives up.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use crate::cluster::{View, core_of, slots_of};
 use crate::tables::Tables;
 
 impl Tables {
-    /// Acts on what a view says of this core's slots. Gives who owns each slot as far as this core goes: of those that the view says are its
-    /// own, it owns what it has and does not give away. Rows move when that is known to its engine: [`Tables::move_rows`].
+    /// Applies a view to this core's slots. Returns the owners of all slots, in which this core owns a slot of the view
+    /// only if it has the slot's rows and does not give them away. The rows are moved after the engine knows the
+    /// owners: [`Tables::move_rows`].
     pub(in crate::tables) fn assign_slots(
         &self,
         replicated: &Replicated,
@@ -27,7 +28,7 @@ impl Tables {
             tracing::warn!(
                 "this node was removed from the cluster while it heard nothing, and is a new member of it now: the rows that it had are dropped"
             );
-            // Others know them as those of the member that is gone.
+            // Other nodes know these connections as those of the removed member.
             self.end_links("this node is another member now");
         }
         replicated.note_progress();
@@ -47,16 +48,16 @@ impl Tables {
         Arc::new(SlotOwners::new((0..SLOTS).map(owner_of).collect()))
     }
 
-    /// Moves rows of slots that were opened and closed into the engine and out of it.
+    /// Moves the rows of newly opened slots into the engine, and those of closed ones out of it.
     pub(in crate::tables) fn move_rows(&self, replicated: &Replicated, engine: &mut Engine) {
         let mut state = replicated.state.borrow_mut();
-        // What was computed from them is forgotten already.
+        // The outputs computed from them were dropped before.
         self.act_on_events(replicated, &mut state, engine);
     }
 }
 
 impl State {
-    /// Says whether this process was another member before.
+    /// Applies a view. Returns whether this process was another member before.
     fn take_view(&mut self, engine: &mut Engine, view: &Arc<View>) -> bool {
         let map = &view.map;
         self.waits_for_replicas = map.settings().acknowledge == Acknowledge::Replicas;
@@ -92,13 +93,13 @@ impl State {
         self.cores_of = members.map(|it| (it.id, it.registration.cores)).collect();
         self.begin_streams();
         self.assign_all(engine, view);
-        // Not before: until now it could have been another's.
+        // Not earlier: until now, the lease could have been that of another member.
         self.lease = life.map(|life| life.held.clone());
         self.note_lease();
         is_another
     }
 
-    /// The rows that were on disk do not count.
+    /// Discards the rows that were found on disk.
     fn forget_found(&mut self) {
         let found = std::mem::take(&mut self.found);
         if !found.is_empty() {
@@ -119,7 +120,8 @@ impl State {
         self.replication = Some(Replication::new(me, limits, found));
     }
 
-    /// Only slots of which the map says something new are looked at, and those of which an owner has: a map changes many times while slots move.
+    /// Visits only slots that the map has changed or that an owner has reported: the map changes many times while slots
+    /// move.
     fn assign_all(&mut self, engine: &mut Engine, view: &Arc<View>) {
         let own = slots_of(self.core, self.cores);
         let is_in = |slots: SlotRange| own.and_then(|own| own.and(slots));
@@ -144,7 +146,7 @@ impl State {
             }
         }
         for slot in std::mem::take(&mut self.begun) {
-            // The map may be older than the filling, or so much newer that it says of the slot what it did before.
+            // The map may be older than the filling, or so much newer that the slot's entry is as before.
             self.assigned.remove(slot);
             self.assign(engine, view, slot, &mut known);
             let replication = self.replication.as_ref();
@@ -157,7 +159,7 @@ impl State {
         }
     }
 
-    /// `known`: what was said of the slot before, which most often is said of the next, too.
+    /// `known`: the assignment of the previous slot, which usually equals that of this one.
     fn assign(&mut self, engine: &mut Engine, view: &View, slot: u16, known: &mut Rc<Assignment>) {
         let (placed, heir) = (view.lookup.placed(slot), view.lookup.heir(slot));
         let place = |node: NodeId| place_of(view, node, slot);
@@ -184,7 +186,7 @@ impl State {
     }
 }
 
-/// Whether each node that both have is on as many cores: else its slots are in other places.
+/// Whether every node in both maps has the same number of cores. If not, its slots are on other cores.
 fn has_same_cores(before: &Map, now: &Map) -> bool {
     now.members().iter().all(|member| {
         let cores = |it: &Member| it.registration.cores;
@@ -194,14 +196,14 @@ fn has_same_cores(before: &Map, now: &Map) -> bool {
     })
 }
 
-/// The core of a node that has a slot.
+/// Returns the place of a slot on a node.
 fn place_of(view: &View, node: NodeId, slot: u16) -> Place {
     let cores = view.map.member(node).map_or(1, |it| it.registration.cores);
     let core = core_of(slot, cores.max(1));
     Place { node, core }
 }
 
-/// Whether an assignment says of a slot what the map does: most slots are as those before them.
+/// Whether an assignment agrees with the map's entry of a slot. Most slots have the assignment of the slot before them.
 fn is_as(
     known: &Assignment,
     placed: &Placed,

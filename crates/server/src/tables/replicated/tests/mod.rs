@@ -1,4 +1,4 @@
-//! Places of several nodes in one thread: their messages are handed over by hand, their disks are models, and the map is the test's.
+//! Places of several nodes in one thread: the test delivers their messages, models their disks, and changes the map.
 
 mod random;
 mod stories;
@@ -30,14 +30,14 @@ use crate::cluster::{Life, View};
 use crate::tables::model_disk::ModelDisk;
 use crate::tables::{Gate, Refusal, Tables, open_stepped, refusal};
 
-/// On its way: from whom, to whom, over which connection.
+/// Messages in flight: sender, receiver, connection, bytes.
 type OnWay = VecDeque<(NodeId, NodeId, u64, Vec<u8>)>;
 
-/// What a place sends goes on its way.
+/// Puts the messages of a place in flight.
 struct Pipe {
     me: NodeId,
     on_way: Rc<RefCell<OnWay>>,
-    /// By the node at the other end, the connection that this one has made.
+    /// The connection that this node has opened, by the node at the other end.
     own: Rc<RefCell<BTreeMap<NodeId, u64>>>,
 }
 
@@ -74,13 +74,13 @@ struct Running {
     _folder: tempfile::TempDir,
 }
 
-/// A cluster of nodes with a core each.
+/// A cluster of nodes with one core each.
 struct World {
     nodes: BTreeMap<u32, Node>,
     on_way: Rc<RefCell<OnWay>>,
     map: Map,
     connections: u64,
-    /// What each node has when it next sees the map.
+    /// The lease of each node when it next receives the map.
     held: Held,
 }
 
@@ -105,7 +105,7 @@ fn poll(tables: &Tables, gate: &mut Gate) -> Poll<std::io::Result<()>> {
 }
 
 impl World {
-    /// So many nodes, of which the first owns all slots and the next `replicas - 1` are in sync.
+    /// Creates `nodes` nodes. The first owns all slots, and the next `replicas - 1` are in sync.
     fn new(nodes: u32, replicas: u32) -> World {
         let settings = Settings {
             replicas: replicas as u8,
@@ -158,7 +158,7 @@ impl World {
         self.map = applied.unwrap_or_else(|why| panic!("{change:?}: {why}"));
     }
 
-    /// A process begins on what the disk has.
+    /// Starts a process on the node's disk.
     fn start(&mut self, node: u32) {
         let it = self.nodes.get_mut(&node).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ impl World {
         });
     }
 
-    /// The process is killed: what the system has stays.
+    /// Kills the process: data that the kernel has is kept.
     fn kill(&mut self, node: u32) {
         self.cut(node);
         let it = self.nodes.get_mut(&node).unwrap();
@@ -202,7 +202,7 @@ impl World {
         it.disk.restart_process();
     }
 
-    /// Connections both ways between this node and all others that run.
+    /// Connects this node and all other running nodes, in both directions.
     fn connect(&mut self, node: u32) {
         let running = |it: &&u32| self.nodes[it].running.is_some();
         let others: Vec<u32> = self.nodes.keys().filter(running).copied().collect();
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// All connections of a node break; what is on its way is lost.
+    /// Breaks all connections of a node; messages in flight are lost.
     fn cut(&mut self, node: u32) {
         self.on_way
             .borrow_mut()
@@ -246,12 +246,12 @@ impl World {
         &self.nodes[&node].running.as_ref().expect("it runs").tables
     }
 
-    /// The node learns of the map.
+    /// Delivers the map to the node.
     fn see(&mut self, node: u32) {
         self.see_as(node, NodeId(node));
     }
 
-    /// In the map it is this member.
+    /// Delivers the map, in which the node is this member.
     fn see_as(&mut self, node: u32, me: NodeId) {
         let (map, held) = (self.map.clone(), self.held.clone());
         let it = self.nodes.get_mut(&node).unwrap();
@@ -267,7 +267,7 @@ impl World {
         self.turn(node);
     }
 
-    /// The end of a turn.
+    /// Ends a turn.
     fn turn(&mut self, node: u32) {
         if let Some(running) = &mut self.nodes.get_mut(&node).unwrap().running {
             running.tables.end_replication_turn();
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// The journal begins anew with what there is.
+    /// Makes a snapshot.
     fn snapshot(&mut self, node: u32) {
         let it = self.nodes.get_mut(&node).unwrap();
         let running = it.running.as_mut().expect("it runs");
@@ -290,7 +290,7 @@ impl World {
         assert_eq!(running.tables.snapshot_failure(), None);
     }
 
-    /// Delivers the first message on its way that may be; says whether there was one.
+    /// Delivers the first message in flight that `passes` allows. Returns whether there was one.
     fn deliver_if(&mut self, passes: &dyn Fn(u32, u32) -> bool) -> bool {
         let mut on_way = self.on_way.borrow_mut();
         let Some(at) = on_way
@@ -319,7 +319,7 @@ impl World {
         while self.deliver_if(&|_, _| true) {}
     }
 
-    /// Time passes at all nodes.
+    /// Lets time pass at all nodes.
     fn tick(&mut self) {
         let nodes: Vec<u32> = self.nodes.keys().copied().collect();
         for node in nodes {
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// What an owner wants of the map becomes so; says whether that was anything.
+    /// Applies the map changes that an owner requests. Returns whether there were any.
     fn grant(&mut self, node: u32) -> bool {
         let Some(running) = &self.nodes[&node].running else {
             return false;
@@ -342,7 +342,7 @@ impl World {
             Wanted::Into(place, _) => Some(((ask.slot, place.node), *ask)),
             _ => None,
         });
-        // The controller does what the report says.
+        // Apply the report like the controller.
         let mut slots: Vec<AtTerm> = synced_of(&self.map, NodeId(node), &mut into.collect())
             .into_iter()
             .map(|it| AtTerm {
@@ -355,7 +355,7 @@ impl World {
                 }],
             })
             .collect();
-        // One of each slot; the others are asked for again.
+        // One request per slot; the others will be repeated.
         slots.sort_by_key(|it| it.slots.from);
         let mut next = 0;
         slots.retain(|it| {
@@ -399,7 +399,7 @@ impl World {
         matches!(poll(self.tables(node), gate), Poll::Ready(Ok(())))
     }
 
-    /// Reads as a client would, and whether it is answered yet.
+    /// Reads like a client. The gate shows whether the reply can be sent.
     fn get(&mut self, node: u32, key: &str) -> Result<(Option<String>, Gate), Refusal> {
         let owned = OwnedCommand::of(Id::Get, [key.as_bytes()].into_iter());
         let tables = self.tables(node);
@@ -429,7 +429,7 @@ impl World {
     }
 }
 
-/// What is to be tried again is refused here.
+/// Reports commands that must be retried as errors.
 fn admit(tables: &Tables, command: Command<'_>, gate: &mut Gate) -> Result<(), Refusal> {
     match tables.admit(command, gate, false)? {
         Admitted::Now => Ok(()),
@@ -437,7 +437,7 @@ fn admit(tables: &Tables, command: Command<'_>, gate: &mut Gate) -> Result<(), R
     }
 }
 
-/// The few commands that these tests use.
+/// Executes the few commands that these tests use.
 fn execute(tables: &Tables, command: Command<'_>, gate: &mut Gate) -> Result<(), Refusal> {
     let args: Vec<&[u8]> = command.args().collect();
     tables

@@ -1,5 +1,5 @@
-//! Any writes, reads, cuts, deaths and returns, with the real controller: what was answered is there in the end, and a read that was
-//! answered shows nothing older, and nothing that is lost later.
+//! Random writes, reads, partitions, crashes and restarts, with the real controller. Acknowledged writes are present at
+//! the end, and an answered read never shows a state that is older, or that is lost later.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,15 @@ use crate::tables::model_disk::Random;
 /// Keys of several slots.
 const KEYS: [&str; 5] = ["t|a|1", "t|a|2", "t|b|1", "u|c|1", "u|{a}x|1"];
 
-/// A write or read that is not answered.
+/// A write or read without a reply.
 struct Open {
     node: u32,
-    /// In which life of the node.
+    /// The node's incarnation.
     life: u64,
     key: usize,
     gate: Gate,
-    /// Of a write its number; of a read the number of the write that it shows, and of the first that it may show.
+    /// For a write, its number. For a read, the number of the write that it shows, and in `least` the first that it may
+    /// show.
     number: u64,
     least: Option<u64>,
 }
@@ -29,7 +30,7 @@ struct Story {
     world: World,
     random: Random,
     now_ms: u64,
-    /// By key, the last write that somebody was told of: none that is older may be shown.
+    /// By key, the last write that a client knows of: reads must not show an older one.
     known: [u64; KEYS.len()],
     open: Vec<Open>,
     writes: u64,
@@ -53,7 +54,7 @@ impl Story {
         self.world.nodes[&node].running.is_some()
     }
 
-    /// The controller does what it finds to do.
+    /// Applies the controller's decisions.
     fn control(&mut self) {
         self.now_ms += 1_000;
         for _ in 0..20 {
@@ -79,7 +80,7 @@ impl Story {
             self.world.grant(node);
         }
         for node in 1..=3 {
-            // Some learn of it later.
+            // Some nodes learn of the change later.
             if self.is_running(node) && !self.random.one_in(4) {
                 self.world.see(node);
             }
@@ -94,7 +95,7 @@ impl Story {
 
     fn execute(&mut self) {
         let key = self.random.below(KEYS.len());
-        // Also who is not the owner any more may be asked.
+        // The request may also go to a node that is no longer the owner.
         let node = match self.random.one_in(4) {
             true => 1 + self.random.below(3) as u32,
             false => self.owner(key).unwrap_or(1),
@@ -135,7 +136,7 @@ impl Story {
         }
     }
 
-    /// Who can be answered is.
+    /// Sends the replies that can be sent.
     fn answer(&mut self) {
         for mut open in std::mem::take(&mut self.open) {
             let is_same_life = self.world.nodes[&open.node].incarnation == open.life;
@@ -188,7 +189,7 @@ impl Story {
         self.answer();
     }
 
-    /// All return, and everything is answered.
+    /// Restarts all nodes, and waits for all replies.
     fn end(&mut self) {
         for node in 1..=3 {
             if !self.is_running(node) {

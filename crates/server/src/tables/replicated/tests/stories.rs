@@ -1,4 +1,4 @@
-//! What must hold, one case after another.
+//! Tests of single guarantees of replication.
 
 use std::task::Poll;
 
@@ -11,7 +11,7 @@ use larder_protocol::errors::Code;
 use super::{World, admit, poll};
 use crate::tables::Gate;
 
-/// The dead are dropped, and the next in sync takes over.
+/// Removes the dead node from the map, with `to` as the new owner.
 fn fail_over(world: &mut World, dead: u32, to: u32) {
     world.change(Change::MembersLost {
         nodes: vec![NodeId(dead)],
@@ -62,7 +62,7 @@ fn an_owner_whose_lease_ended_long_ago_reads_rows_that_its_replica_confirms() {
     }
     let refused = world.write(1, &["SET", "t|a|1", "w"]).err().unwrap();
     assert_eq!(refused.0, Code::ClusterDown, "{}", refused.1);
-    // A replica that is not there confirms nothing.
+    // A disconnected replica confirms nothing.
     let (_, mut reads) = world.get(1, "t|a|1").unwrap();
     world.cut(2);
     let polled = poll(world.tables(1), &mut reads);
@@ -150,7 +150,7 @@ fn a_new_owner_has_what_was_acknowledged_with_when_it_goes_and_joins_follow() {
         .tables(2)
         .read(|engine, now| engine.expires_at(b"post|ann|3", now));
     assert_eq!(expires_at, Some(far));
-    // Nobody else is in sync: it is answered by this node alone.
+    // No other node is in sync, so this node alone acknowledges the write.
     let mut gate = world.set(2, "post|ann|4", "d");
     assert!(world.is_answered(2, &mut gate));
     assert_eq!(
@@ -173,7 +173,7 @@ fn what_is_unknown_closes_the_connection_and_leaves_the_rows() {
     fail_over(&mut world, 1, 2);
     world.see(2);
     world.set(2, "t|a|3", "new");
-    // The old owner returns in a new life, and is filled.
+    // The old owner returns with a new incarnation, and is filled.
     world.change(Change::MemberReturned {
         node: NodeId(1),
         registration: super::registration(1, 2),
@@ -187,7 +187,7 @@ fn what_is_unknown_closes_the_connection_and_leaves_the_rows() {
     assert_eq!(world.rows(2, "t|", "t}"), ["t|a|1=kept", "t|a|3=new"]);
 }
 
-/// The map says it to the new owner first; its begin says it to the old one.
+/// The map notifies the new owner first; the begin of its stream notifies the old one.
 #[test]
 fn an_owner_that_is_told_of_another_forgets_rows_and_what_was_computed() {
     let mut world = World::new(2, 2);
@@ -240,12 +240,12 @@ fn a_node_that_starts_again_has_its_copies_and_owns_nothing_before_the_map_says_
         world.start(node);
         assert!(world.rows(node, "t|", "t}").is_empty());
         let replicated = world.tables(node).replicated.as_ref().unwrap();
-        // What is settled is told lazily: the rest is in the tails.
+        // Commits are reported lazily: the other changes are in the tails.
         let state = replicated.state.borrow();
         let tails: usize = state.found.values().map(|copy| copy.tail.len()).sum();
         assert_eq!(state.copies.count().0 + tails, 50, "node {node}");
     }
-    // Both had died: the first that returns has every acknowledged write.
+    // Both nodes were dead: the first that returns has every acknowledged write.
     world.change(Change::MembersLost {
         nodes: vec![NodeId(1), NodeId(2)],
         owners: Vec::new(),
@@ -271,7 +271,7 @@ fn a_snapshot_is_of_each_slot_as_the_log_says_it_was_there() {
     world.run();
     world.tick();
     world.run();
-    // Two changes that no replica has yet: the snapshot has the rows as they were, and the changes.
+    // Two changes that no replica has yet: the snapshot has the former rows, and the changes.
     world.set(1, "t|3|x", "new");
     world.write(1, &["DEL", "t|4|x"]).unwrap();
     [1, 2].iter().for_each(|node| world.snapshot(*node));
@@ -308,7 +308,7 @@ fn a_process_that_was_removed_unheard_is_another_member_and_has_nothing_of_befor
     let mut world = World::new(1, 1);
     let mut gate = world.set(1, "t|a|1", "of the member before");
     assert!(world.is_answered(1, &mut gate));
-    // It stands still for longer than its lease; a person removes it, and it goes on.
+    // The node stalls for longer than its lease; an operator removes it, and it continues.
     let (before, now) = (NodeId(1), NodeId(2));
     world.change(Change::MembersLost {
         nodes: vec![before],
@@ -460,7 +460,8 @@ fn a_replica_that_is_silent_is_dropped_from_those_that_are_waited_for() {
     assert!(world.is_answered(1, &mut gate));
 }
 
-/// A connection broke and was made anew within a turn: acknowledgements of the old stream must not be taken for such of the new one.
+/// A connection broke and was replaced within a turn: acknowledgements of the old stream must not be taken for
+/// acknowledgements of the new one.
 #[test]
 fn what_waits_to_be_said_over_a_connection_is_not_said_over_the_next() {
     let mut world = World::new(2, 2);
@@ -469,7 +470,7 @@ fn what_waits_to_be_said_over_a_connection_is_not_said_over_the_next() {
         world.set(1, &format!("t|{at}|x"), "v");
         world.run();
     }
-    // Something that needs no journal is acknowledged at once, at the end of the turn.
+    // A message that needs no journal is acknowledged at the end of the same turn.
     let beats = |world: &mut World| {
         let is_there = |world: &World| {
             let on_way = world.on_way.borrow();
@@ -520,7 +521,7 @@ fn what_waits_to_be_said_over_a_connection_is_not_said_over_the_next() {
     assert_eq!(said, [1]);
 }
 
-/// Of a new map only what differs from the one before is looked at, and here nothing does.
+/// Only the differences between maps are applied, and here there are none.
 #[test]
 fn a_copy_whose_filling_was_given_up_before_its_map_came_goes() {
     let mut world = World::new(3, 2);
