@@ -1,5 +1,5 @@
-//! A server that can be killed with SIGKILL and started again on its port and data: this program itself, started once more to be only
-//! [`a_server_that_can_be_killed`]. Also a module of `crates/bg/tests/it`.
+//! A server that tests can kill with SIGKILL and restart on the same port and data. It is this program, started again
+//! to run only [`a_server_that_can_be_killed`]. Also a module of `crates/bg/tests/it`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ const DATA: &str = "TEST_SERVER_DATA";
 const PORT: &str = "TEST_SERVER_PORT";
 const FSYNC: &str = "TEST_SERVER_FSYNC";
 const THREADS: &str = "TEST_SERVER_THREADS";
-/// Settings apart by `;`, each as `key=value`.
+/// Settings in the form `key=value`, separated by `;`.
 const SETTINGS: &str = "TEST_SERVER_SETTINGS";
 const READY: &str = "the server is ready";
 
-/// Not a test by itself: nothing, unless a test started it.
+/// Not a test: the server's process. Without the environment of [`Killable`], it does nothing.
 #[test]
 fn a_server_that_can_be_killed() {
     let (Ok(data), Ok(port)) = (std::env::var(DATA), std::env::var(PORT)) else {
@@ -24,7 +24,7 @@ fn a_server_that_can_be_killed() {
     };
     let mut config = ServerConfig::default();
     config.server.data = data.into();
-    // No test passes or fails by a clock, on a machine however busy.
+    // The default timeout would let a test's outcome depend on how busy the machine is.
     config.spaces.search_timeout_ms = 0;
     config.server.resp = format!("127.0.0.1:{port}");
     config.server.http = "127.0.0.1:0".to_owned();
@@ -43,7 +43,7 @@ fn a_server_that_can_be_killed() {
         .expect("a runtime");
     let server = runtime.block_on(Server::start(config)).expect("it starts");
     println!("\n{READY}");
-    // Until the test ends, if it has not killed this before.
+    // Waits for the end of the test, which closes this pipe.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     runtime.block_on(server.stop()).expect("it stops cleanly");
 }
@@ -58,7 +58,7 @@ pub struct Killable {
 }
 
 impl Killable {
-    /// Two serving threads; every acknowledged write is on disk.
+    /// Starts two serving threads with `tables.fsync = always`.
     pub fn start(data: &Path) -> Killable {
         Killable::start_with(data, Fsync::Always, 2)
     }
@@ -67,7 +67,7 @@ impl Killable {
         Killable::start_set(data, fsync, threads, "")
     }
 
-    /// With more settings (see [`SETTINGS`]).
+    /// Starts with additional settings (see [`SETTINGS`]).
     pub fn start_set(data: &Path, fsync: Fsync, threads: u32, settings: &str) -> Killable {
         let mut server = Killable {
             settings: settings.to_owned(),
@@ -100,7 +100,7 @@ impl Killable {
         self.child = Some(child);
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for the process to end.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("our own child");

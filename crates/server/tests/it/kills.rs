@@ -1,5 +1,5 @@
-//! Clients that pipeline posts, follows, votes and deletes, and a server that is killed under them: of each connection's
-//! writes what survives is a beginning that holds every one that was answered, and joins are what follows from it.
+//! Clients pipeline posts, follows, votes and deletes while the server is killed. Afterwards, a prefix of each
+//! connection's writes must exist that includes every acknowledged write, and the joins must match it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -15,9 +15,10 @@ use crate::wire;
 
 const KARMA: &str = "karma|<author> = count vote|<author>|<id>|<voter>";
 const CLIENTS: usize = 4;
-/// Leading columns of each client, which other clients do not write: with several cores they are on several.
+/// Number of leading columns of each client, which no other client writes. With several cores, they are distributed
+/// over the cores.
 const COLUMNS: usize = 5;
-/// Writes that one batch has at most.
+/// Maximum number of writes per batch.
 const BATCH_MAX: usize = 40;
 
 type Rows = BTreeMap<String, String>;
@@ -34,10 +35,10 @@ impl Random {
     }
 }
 
-/// One request, or a transaction.
+/// One request or transaction.
 struct Written {
     request: String,
-    /// Of its replies.
+    /// Number of lines in its replies.
     lines: usize,
     changes: Vec<(String, Option<String>)>,
 }
@@ -46,7 +47,7 @@ fn column(client: usize, n: usize) -> String {
     format!("c{client}x{n}")
 }
 
-/// A random write of a client, which sees what its writes before have done.
+/// Returns a random write of a client. `rows` reflects the client's previous writes.
 fn draw(random: &mut Random, client: usize, rows: &mut Rows, serial: u64) -> Written {
     let own = |random: &mut Random| column(client, random.below(COLUMNS));
     let any = |random: &mut Random| column(random.below(CLIENTS), random.below(COLUMNS));
@@ -98,7 +99,7 @@ fn draw(random: &mut Random, client: usize, rows: &mut Rows, serial: u64) -> Wri
             let (first, second, value) = (key(random), key(random), serial.to_string());
             Written {
                 request: format!("MULTI\r\nSET {first} {value}\r\nDEL {second}\r\nEXEC\r\n"),
-                // OK, twice QUEUED, and an array of two.
+                // OK, two QUEUED, and an array of two elements.
                 lines: 6,
                 changes: vec![(first, Some(value)), (second, None)],
             }
@@ -117,13 +118,13 @@ fn apply(rows: &mut Rows, changes: &[(String, Option<String>)]) {
     }
 }
 
-/// What a client has sent, and how much of it was answered.
+/// The writes that a client has sent, and how many were acknowledged.
 struct Sent {
     writes: Vec<Written>,
     answered: usize,
 }
 
-/// Writes until the server is gone; two batches are on their way at any time.
+/// Writes until the server is killed, with two batches in flight at any time.
 fn write_on(
     addr: SocketAddr,
     client: usize,
@@ -164,7 +165,7 @@ fn write_on(
     }
 }
 
-/// The rows of a table or an output.
+/// Reads the rows of a table or an output.
 fn rows_of(addr: SocketAddr, table: &str) -> Rows {
     let mut stream = BufReader::new(TcpStream::connect(addr).expect("connected"));
     write!(stream.get_mut(), "RANGE {table}| {table}}}\r\n").expect("sent");
@@ -182,7 +183,7 @@ fn rows_of(addr: SocketAddr, table: &str) -> Rows {
         .collect()
 }
 
-/// What the joins make of base rows.
+/// Computes the outputs of the joins from base rows.
 fn joined(base: &Rows) -> (Rows, Rows) {
     let of = |table: &str| -> Vec<(Vec<&str>, &String)> {
         let prefix = format!("{table}|");
@@ -207,7 +208,7 @@ fn joined(base: &Rows) -> (Rows, Rows) {
     (timelines, karma.collect())
 }
 
-/// The rows of one client.
+/// Returns the rows of one client.
 fn of_client(rows: &Rows, prefix: &str) -> Rows {
     let is_its = |key: &str| {
         key.split('|')
@@ -219,7 +220,8 @@ fn of_client(rows: &Rows, prefix: &str) -> Rows {
         .collect()
 }
 
-/// Of a client's writes a beginning was kept that holds those that were answered.
+/// Checks that the rows found are the result of a prefix of the client's writes, which includes all acknowledged
+/// ones.
 fn check(before: &Rows, sent: &Sent, found: &Rows, of: &str) {
     let (mut rows, mut done) = (before.clone(), 0);
     for write in &sent.writes[..sent.answered] {
@@ -267,7 +269,7 @@ fn kills(fsync: Fsync, threads: u32) {
                     scope.spawn(move || write_on(addr, client, own, seed, answered))
                 })
                 .collect();
-            // Outputs are filled, and kept fresh.
+            // These reads fill the outputs, which the server then maintains.
             rows_of(addr, "tline");
             rows_of(addr, "karma");
             while answered.load(Ordering::Relaxed) < 3000 {

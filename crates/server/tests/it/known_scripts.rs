@@ -1,4 +1,4 @@
-//! The scripts of client libraries that EVAL knows do what they do in Redis.
+//! The client libraries' scripts that EVAL recognizes have the same effects as in Redis.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ const SCRIPTS: [&str; 6] = [
     include_str!("../../src/resp/known_scripts/rate-limiter-flexible.lua"),
 ];
 
-/// A reply of which only the kind counts where it is an error: Redis adds the line of the script.
+/// Reduces an error to its code, because Redis appends the script's line.
 fn comparable(reply: String) -> String {
     match reply.starts_with('-') {
         true => reply.split(' ').next().unwrap_or_default().to_owned(),
@@ -24,7 +24,7 @@ fn comparable(reply: String) -> String {
     }
 }
 
-/// Milliseconds that pass between two servers are not compared.
+/// Rounds times, because the two servers execute a command at different times.
 fn coarse(reply: &str) -> String {
     reply
         .split('|')
@@ -72,7 +72,7 @@ fn known_scripts_return_and_write_what_they_do_in_redis() {
                         1 => vec![token, one(&times), one(&["0", "1"])],
                         2 => vec![token, one(&times)],
                         3 | 4 => vec![one(&["1", "-5", "x"])],
-                        // With other points Redis leaves a window without any.
+                        // With other arguments, Redis leaves a window without an expiry time.
                         _ => vec![one(&["1", "3"]), one(&["3600", "0", "x"]), "5", "6"],
                     };
                     let script = match one(&["EVAL", "EVALSHA"]) {

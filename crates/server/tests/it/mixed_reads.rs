@@ -1,9 +1,10 @@
-//! Keys of stores, keys of tables and keys of nothing in one request: each is answered as it would be alone.
+//! Requests that mix keys of stores, keys of tables and unknown keys. The reply for each key must be the same as in a
+//! request of its own.
 
 use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::TestServer;
 
-/// A server with the store `s` and rows of two tables, on one serving thread and on three.
+/// Starts servers with one and with three serving threads. Each has the store `s` and rows of two tables.
 fn servers() -> [TestServer; 2] {
     [1, 3].map(|threads| {
         let server = server_with(|config| config.server.threads = threads);

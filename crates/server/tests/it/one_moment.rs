@@ -1,4 +1,5 @@
-//! Several rows in one request, of several cores: all of one moment, and none spoils the others.
+//! Requests for several rows on several cores read all rows at one moment, and an error in one row does not affect
+//! the others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,7 @@ fn server(threads: u32) -> TestServer {
     TestServer::with(|config| config.server.threads = threads)
 }
 
-/// Both rows of a pair are on one core, so that a transaction of one core writes them.
+/// Both rows of a pair are on one core, so that a single-core transaction writes them.
 #[test]
 fn mget_shows_all_of_a_transaction_of_one_core_or_nothing() {
     const PAIRS: usize = 6;
@@ -66,7 +67,7 @@ fn mget_and_exists_go_on_beside_a_row_that_does_not_add_up() {
             "MGET sum|1 sum|2 sum|3 sum|4 sum|5",
             "*5|$1|5|$-1|$1|7|$-1|$-1",
         );
-        // Nothing is `else`; two rows that do not add up are not nothing.
+        // `else` applies to a group without rows, not to a group with an invalid row.
         client.check(
             "MGET total|1 total|2 total|3 total|4 total|5",
             "*5|$1|5|$-1|$1|7|$-1|$1|0",
@@ -75,7 +76,8 @@ fn mget_and_exists_go_on_beside_a_row_that_does_not_add_up() {
     }
 }
 
-/// Whether there is a row is one question, what its value is another; the guide says which command asks which.
+/// A row that cannot be computed is absent for commands that test for existence, and an error for commands that read
+/// its value. The guide lists both kinds.
 #[test]
 fn a_row_that_does_not_add_up_is_absent_unless_its_value_is_asked_for() {
     for threads in [1, 3] {
@@ -97,7 +99,7 @@ fn a_row_that_does_not_add_up_is_absent_unless_its_value_is_asked_for() {
         ] {
             client.check(ask, &error);
         }
-        // With the value goes the error.
+        // The error disappears with the invalid value.
         client.check("SET p|1|1 5", "+OK");
         client.check("TYPE sum|1", "+string");
         client.check("TTL sum|1", ":-1");

@@ -1,4 +1,4 @@
-//! Connections between nodes, with sockets: two ends in one process, over loopback.
+//! Connections between nodes over real sockets: both ends are in this process and connect over loopback.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ const PIECES_MAX: u32 = 4;
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 
-/// The map of all nodes of a test.
+/// The cluster map that all nodes of a test share.
 #[derive(Clone, Default)]
 struct Map(Rc<RefCell<HashMap<NodeId, Known>>>);
 
@@ -36,7 +36,7 @@ impl Members for Map {
     }
 }
 
-/// A node of one core, which answers what it is asked as the words say.
+/// A node with one core. The text of a request determines its reply.
 struct Node {
     peers: Rc<Peers>,
     heard: Rc<Heard>,
@@ -48,7 +48,7 @@ struct Heard {
     ended: RefCell<Vec<Rc<str>>>,
     exchanged: RefCell<Vec<u64>>,
     held: RefCell<Vec<Answering>>,
-    /// Pieces of long answers that were given to the connection.
+    /// Pieces of long answers that were passed to the connection.
     pieces: Cell<u32>,
     gone: Cell<u32>,
 }
@@ -121,7 +121,7 @@ async fn serve(core: Rc<Core>, heard: Rc<Heard>) {
     }
 }
 
-/// Ten times as many pieces as may be on their way.
+/// Sends ten times as many pieces as may be in flight.
 async fn answer_long(mut answering: Answering, heard: Rc<Heard>) {
     for number in 0..10 * PIECES_MAX {
         let last = match number + 1 == 10 * PIECES_MAX {
@@ -191,14 +191,14 @@ async fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Of a node that trusts this authority, and is signed by it.
+/// Returns the TLS setup of a node that trusts `authority` and has a certificate signed by it.
 fn tls(authority: &Authority, name: &str) -> Tls {
     tls_signed_by(authority, authority, name)
 }
 
 fn tls_signed_by(trusted: &Authority, signer: &Authority, name: &str) -> Tls {
     let signed = signer.sign(name);
-    // Each has files of its own: what is replaced is read again.
+    // Each node has separate files, because replaced files are read again.
     let folder = tempfile::tempdir_in(trusted.path(".")).expect("a folder");
     let folder = folder.keep();
     let file = |name: &str, text: &str| {
@@ -214,7 +214,7 @@ fn tls_signed_by(trusted: &Authority, signer: &Authority, name: &str) -> Tls {
     Tls::open(&files).expect("they fit")
 }
 
-/// Two nodes that trust each other, if they use TLS at all.
+/// Returns two nodes that trust each other, with or without TLS.
 async fn two(with_tls: bool) -> (Node, Node, Map) {
     let (map, authority) = (Map::default(), Authority::new());
     let tls = |name| with_tls.then(|| tls(&authority, name));
@@ -294,7 +294,7 @@ fn a_slow_reader_holds_back_its_own_answer_and_no_other() {
         }
         assert_eq!(count, 10 * PIECES_MAX);
 
-        // Who waits no longer lets the other know.
+        // Dropping the answer cancels it at the sender.
         let long = asked(&one, "long").await.expect("sent");
         answered(&one, "echo").await.expect("answered");
         drop(long);
@@ -316,7 +316,7 @@ fn a_node_that_could_not_be_reached_is_tried_at_once_when_there_is_a_sign_of_it(
             };
             map.0.borrow_mut().insert(TWO, known);
         };
-        // A few times, so that the wait is longer than what happens between two lines of a test.
+        // Several failures make the backoff longer than the time between two lines of this test.
         for life in 2..6 {
             meet(&closed, life);
             check_not_done(answered(&one, "echo").await, "refused");
@@ -383,7 +383,7 @@ fn another_authority_is_refused_and_told_what_to_do() {
             "its certificate was signed by another authority than this node trusts; give all nodes certificates of one authority",
         );
 
-        // The other way round: the one that listens does not trust the one that connects.
+        // The other direction: the accepting node does not trust the connecting one.
         let map = Map::default();
         let one = Node::new(&map, ONE, Some(tls_signed_by(&ours, &theirs, "node-1"))).await;
         let _two = Node::new(&map, TWO, Some(tls(&ours, "node-2"))).await;
@@ -407,7 +407,7 @@ fn a_node_with_the_certificate_of_another_is_refused() {
         let _two = Node::new(&map, TWO, Some(tls(&authority, "node-3"))).await;
         check_not_done(answered(&one, "echo").await, "names another node or host");
 
-        // Certificates of hosts do as well as those of nodes.
+        // A certificate for the node's host is accepted as well.
         let map = Map::default();
         let one = Node::new(&map, ONE, Some(tls(&authority, "127.0.0.1"))).await;
         let _two = Node::new(&map, TWO, Some(tls(&authority, "127.0.0.1"))).await;

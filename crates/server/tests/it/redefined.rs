@@ -1,4 +1,4 @@
-//! Joins that are replaced while clients read them, and joins that others read.
+//! Joins that are replaced while clients read them, and joins whose outputs other joins read.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -26,7 +26,8 @@ fn write_groups(client: &mut Client) {
     }
 }
 
-/// Reads all groups in each way until told to stop: each is what one of the two definitions makes of three fives.
+/// Reads all groups with each command until `ended` is set. Each result must be that of one of the two definitions
+/// for three rows of value 5.
 fn read_until(client: &mut Client, ended: &AtomicBool) -> usize {
     let mut rounds = 0;
     while !ended.load(Relaxed) || rounds < 10 {
@@ -104,7 +105,7 @@ fn a_join_that_others_read_is_dropped_with_them_or_not_at_all() {
         client.check("SET out|a base", "+OK");
         client.check("GET twice|a", "$-1");
         client.check("DEL out|a", ":1");
-        // In a transaction, and over HTTP.
+        // The same in a transaction, and over HTTP.
         client.create("out", COUNT);
         client.create("twice", "twice|<a> = copy out|<a>");
         client.check("MULTI", "+OK");
@@ -133,7 +134,8 @@ fn a_join_that_others_read_is_dropped_with_them_or_not_at_all() {
     }
 }
 
-/// Nodes follow the map one after another: for moments one may show the new join and another the old one, and none shows nothing.
+/// The nodes apply a change of the map one after another. Meanwhile, one node may use the new join and another the
+/// old one, but no node is without a join.
 #[test]
 fn no_read_at_any_node_misses_a_join_that_is_replaced() {
     let Some(cluster) = Cluster::start(3, &[("server.threads", "2")]) else {

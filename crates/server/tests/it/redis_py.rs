@@ -1,4 +1,4 @@
-//! A stock client: redis-py, from `.venv`, which `scripts/setup test` makes.
+//! redis-py as a client, from `.venv`, which `scripts/setup test` creates.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,7 +47,7 @@ fn runs(script: &str, mode: ClusterMode) {
     }
 }
 
-/// Runs a script of it against a server.
+/// Runs a redis-py script against a server, and checks that it succeeds.
 fn is_content(script: &str, port: u16) {
     let Some(python) = python() else {
         return larder_testing::missing("redis-py");
@@ -63,7 +63,7 @@ fn is_content(script: &str, port: u16) {
     assert_eq!(told.trim(), "content", "{wrong}");
 }
 
-/// The Python that has it, if it is installed.
+/// Returns the Python interpreter that has redis-py, if it is installed.
 pub fn python() -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = here.join("../../.venv/bin/python");

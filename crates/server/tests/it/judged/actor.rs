@@ -1,4 +1,5 @@
-//! One client acting at random on tables and joins, and writing down what it wrote and saw as `larder-validate` judges it.
+//! A client that executes random commands on tables and joins, and records its reads and writes for
+//! `larder-validate`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +12,10 @@ use larder_validate::set::Sketch;
 
 use super::link::{Link, is_not_done};
 
-/// Of sketches.
+/// The seed of the sketches.
 pub const SEED: u64 = 7;
 
-/// Every output is on another core than some of its sources.
+/// The joins. Each output is on another core than some of its sources.
 pub const JOINS: [(&str, &str); 5] = [
     ("votes", "votes|<thing> = count vote|<thing>|<voter>"),
     ("by", "by|<voter>|<thing> = copy vote|<thing>|<voter>"),
@@ -26,21 +27,21 @@ pub const JOINS: [(&str, &str); 5] = [
     ("sum", "sum|<account> = sum in|<account>|<n>"),
 ];
 
-/// Things, voters, authors: few, so that calls meet.
+/// The number of things, voters and authors; small, so that concurrent calls conflict.
 const FEW: u64 = 6;
 
-/// Items, by their highest 8 bits.
+/// The kinds of items, in the highest 8 bits of an item's id.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Voters for a thing: rows of `vote`, counted by `votes`.
+    /// The voters of a thing: rows of `vote`, which `votes` counts.
     Voters = 1,
-    /// What a voter voted for: a copied list.
+    /// The things that a voter voted for: a copied list.
     By,
-    /// Posts on a timeline.
+    /// The posts of a timeline.
     Timeline,
-    /// What a note says, itself and on its board.
+    /// The text of a note, in its own row and on its board.
     Note,
-    /// Two numbers that transactions change together; of one account.
+    /// Two numbers of one account that transactions change together.
     Given,
     Taken,
 }
@@ -58,19 +59,20 @@ pub struct Actor {
     session: u32,
     random: u64,
     notes: u64,
-    /// One write in so many is sent and never listened for; none if 0.
+    /// One in this many writes is sent without reading its reply; 0 disables this.
     lose: u64,
-    /// What is changed together has one hash tag, and nothing is watched: nodes do nothing as one.
+    /// In a cluster, keys that change together have a common hash tag, and WATCH is not used, because nodes do not
+    /// execute one transaction together.
     is_of_cluster: bool,
     pub records: Vec<Record>,
 }
 
-/// Whom a user follows, for ever.
+/// Returns the authors that a user follows, which never change.
 fn follows(user: u64) -> [u64; 2] {
     [user, (user + 1) % FEW]
 }
 
-/// Declares the joins, and who follows whom.
+/// Creates the joins and the subscriptions of each user.
 pub fn prepare(addr: SocketAddr) {
     let mut link = Link::connect(addr).expect("connected");
     let mut ask = |words: &[&str]| {
@@ -101,7 +103,7 @@ fn transaction(lines: &[String]) -> Vec<Vec<String>> {
 }
 
 impl Actor {
-    /// `clock` is that of all actors of a history; `session` is this one's alone.
+    /// All actors of a history share `clock`; `session` is unique.
     pub fn connect(addr: SocketAddr, clock: Instant, session: u32, lose: u64) -> Actor {
         Actor {
             addr,
@@ -116,7 +118,7 @@ impl Actor {
         }
     }
 
-    /// As [`Actor::connect`], to a node of a cluster.
+    /// Like [`Actor::connect`], to a node of a cluster.
     pub fn of_cluster(addr: SocketAddr, clock: Instant, session: u32, lose: u64) -> Actor {
         Actor {
             is_of_cluster: true,
@@ -124,17 +126,18 @@ impl Actor {
         }
     }
 
-    /// Goes on over a connection to another node.
+    /// Continues on a connection to another node.
     ///
     /// # Errors
-    /// It is not there; the connection stays what it was.
+    ///
+    /// The node cannot be reached. The existing connection is kept.
     pub fn move_to(&mut self, addr: SocketAddr) -> io::Result<()> {
         self.link = Link::connect(addr)?;
         self.addr = addr;
         Ok(())
     }
 
-    /// The keys of two numbers that change together.
+    /// Returns the keys of two numbers that change together.
     fn pair(&self, thing: u64) -> [String; 2] {
         match self.is_of_cluster {
             false => [format!("in|a{thing}|1"), format!("out|{thing}")],
@@ -159,11 +162,12 @@ impl Actor {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// One call.
+    /// Executes one random call.
     ///
     /// # Errors
     ///
-    /// The connection was lost, or a cluster cannot answer; what the call was to do is recorded as unknown, unless it was surely not done.
+    /// The connection was lost, or the cluster cannot answer. The call's writes are recorded as unknown, unless the
+    /// error guarantees that they did not happen.
     pub fn act(&mut self) -> io::Result<()> {
         let (thing, voter, time) = (self.below(FEW), self.below(FEW), self.below(10));
         let put = self.below(2) == 0;
@@ -177,7 +181,7 @@ impl Actor {
                 self.write(vec![words(&line)], vote(thing, voter, put))
             }
             2 if !self.is_of_cluster => {
-                // Two at once, on two cores or one.
+                // Writes two votes in one transaction, on two cores or one.
                 let other = (thing + 1 + time % (FEW - 1)) % FEW;
                 let lines = [thing, other].map(|it| verb(format!("vote|{it}|{voter}")));
                 let both = [vote(thing, voter, put), vote(other, voter, put)].concat();
@@ -268,7 +272,8 @@ impl Actor {
         }
     }
 
-    /// Changes two numbers together as clients do that read, and write unless somebody did before.
+    /// Changes two numbers together with optimistic locking: watches and reads them, and retries if another client
+    /// wrote them before EXEC.
     fn read_and_write(&mut self, thing: u64, by: i32) -> io::Result<()> {
         let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
         loop {
@@ -300,16 +305,17 @@ impl Actor {
         }
     }
 
-    /// One read.
+    /// Executes one read.
     ///
     /// # Errors
-    /// As [`Actor::act`].
+    ///
+    /// As for [`Actor::act`].
     pub fn glance(&mut self) -> io::Result<()> {
         let id = self.below(FEW);
         self.list(Kind::Voters.of(id), &format!("vote|{id}"), number)
     }
 
-    /// Everything there is, once.
+    /// Reads everything once, as the end state.
     pub fn look_at_all(&mut self) {
         let from = self.records.len();
         self.read_all().expect("the server answers");
@@ -347,7 +353,7 @@ impl Actor {
         Ok(())
     }
 
-    /// The rows of a leading column, as elements.
+    /// Reads the rows of a leading column as the elements of a set.
     fn list(&mut self, item: u64, prefix: &str, element: fn(&str) -> u64) -> io::Result<()> {
         let ask = format!("RANGE {prefix}| {prefix}}} KEYSONLY");
         self.read(vec![words(&ask)], |reply| {
@@ -378,7 +384,7 @@ impl Actor {
         let start = self.now();
         if self.lose > 0 && self.below(self.lose) == 0 {
             self.link.send(&ask)?;
-            // Closed with its answer unread.
+            // Closes the connection with the reply unread.
             self.link = Link::connect(self.addr)?;
             let end = self.now();
             self.record(start, end, Outcome::Unknown, changes);
@@ -388,7 +394,8 @@ impl Actor {
         let outcome = match &answered {
             Ok(Reply::Null) => panic!("{ask:?}"),
             Ok(_) => Outcome::Done,
-            // So it is as if nobody had asked, and whoever sees it all the same sees what nobody wrote.
+            // The write is not recorded. If it happened nevertheless, the validator reports reads of a value that
+            // nobody wrote.
             Err(error) if is_not_done(error) => return answered.map(|_| ()),
             Err(_) => Outcome::Unknown,
         };
@@ -430,13 +437,13 @@ fn number(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
-/// `time|author`
+/// Parses `time|author`.
 fn posted(rest: &str) -> u64 {
     let (time, author) = rest.split_once('|').expect("two columns");
     number(time) * FEW + number(author)
 }
 
-/// A number; what is absent is 0.
+/// Returns a number; an absent value counts as 0.
 fn count(reply: &Reply) -> i64 {
     match reply {
         Reply::Null => 0,

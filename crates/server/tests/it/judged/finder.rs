@@ -1,9 +1,11 @@
-//! One client of a space: it changes objects at random, reads them and searches for them, and says what the answers mean to `larder_validate::objects`.
+//! A client of a space. It changes random objects, reads them and searches for them, and translates the replies for
+//! `larder_validate::objects`.
 //!
-//! It neither sends nor receives, so that it is one of a server with sockets and of one that is simulated (`crates/server/src/resp/simulation`).
+//! It performs no I/O, so that it works with a server over sockets and with a simulated one
+//! (`crates/server/src/resp/simulation`).
 //!
-//! An object is a hash of three fields: `city`, a tag; `n`, a number; and `note`, which is no attribute and never the same twice, so that a search which
-//! shows an object says which one it saw.
+//! An object is a hash with three fields: `city`, a tag; `n`, a number; and `note`, which is not an attribute and has
+//! a new value in each write. A search that returns an object's fields therefore identifies the state that it saw.
 
 use larder_protocol::resp::client::Reply;
 use larder_validate::Span;
@@ -12,17 +14,17 @@ use larder_validate::objects::{Call, Change, Condition, Event, State, expiry, se
 const FIELDS: [&str; 3] = ["city", "n", "note"];
 const CITIES: u16 = 5;
 const NUMBERS: u16 = 16;
-/// Rows of a cursor's part: several parts, where much is found.
+/// Rows per read of a cursor; few, so that large results take several reads.
 const CURSOR_ROWS: usize = 3;
 
-/// What the space is, but for its subspaces.
+/// Returns the command that creates the space, with the given clause for its subspaces.
 pub fn declaration(subspaces: &str) -> Vec<String> {
     let line =
         format!("FT.CREATE things PREFIX 1 thing: {subspaces} SCHEMA city TAG n NUMERIC SORTABLE");
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Subspaces, as clauses of `FT.CREATE` and `FT.ALTER`: of either attribute alone, of both, few and many.
+/// Clauses for `FT.CREATE` and `FT.ALTER`: subspaces of one attribute and of both, with few regions and with many.
 pub const SUBSPACES: [&str; 4] = [
     "SUBSPACES 2 city n REGIONS 16",
     "SUBSPACES 1 city,n REGIONS 64",
@@ -30,7 +32,7 @@ pub const SUBSPACES: [&str; 4] = [
     "SUBSPACES 1 city REGIONS 4",
 ];
 
-/// A client.
+/// The state of one client.
 #[derive(Clone)]
 pub struct Finder {
     random: u64,
@@ -38,13 +40,13 @@ pub struct Finder {
     session: u16,
     notes: u16,
     timers: u16,
-    /// Objects are given a time to go.
+    /// Whether objects get expiry times.
     expires: bool,
-    /// It reads the rest of this cursor next.
+    /// The open cursor, which the next request continues.
     cursor: Option<Cursor>,
 }
 
-/// What it has read in parts so far.
+/// An open cursor and the rows that it has returned so far.
 #[derive(Clone)]
 struct Cursor {
     number: i64,
@@ -53,7 +55,7 @@ struct Cursor {
     found: Vec<(u32, Option<State>)>,
 }
 
-/// What a request is.
+/// The meaning of a request.
 #[derive(Clone, Debug)]
 enum Kind {
     Change {
@@ -73,15 +75,15 @@ enum Kind {
     },
 }
 
-/// What a write's answer says of its condition.
+/// The information that a write's reply contains about its condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
     Nothing,
-    /// 0 if it did not hold.
+    /// 0 if the condition did not hold.
     Held,
 }
 
-/// A request.
+/// A request and its meaning.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub words: Vec<String>,
@@ -93,7 +95,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 impl Finder {
-    /// Of objects from 0 on; the `session` is this client's alone, and less than 60.
+    /// Creates a client of the objects numbered from 0. `session` must be unique and less than 60.
     pub fn new(session: u16, objects: u32, seed: u64) -> Finder {
         assert!(session < 60);
         Finder {
@@ -107,7 +109,7 @@ impl Finder {
         }
     }
 
-    /// Where there is no time.
+    /// Disables expiry, for an environment without a clock.
     #[allow(dead_code, reason = "one of two programs uses it")]
     pub fn without_time(self) -> Finder {
         Finder {
@@ -126,7 +128,7 @@ impl Finder {
         1 + self.below(n.into()) as u16
     }
 
-    /// A number that no other change of any client has, of some thousand.
+    /// Returns a number that identifies a change among those of all clients. A client's numbers repeat after 1000.
     fn own(session: u16, last: &mut u16) -> u16 {
         *last = *last % 1000 + 1;
         session * 1000 + *last
@@ -138,7 +140,7 @@ impl Finder {
         [0, 1, 2].map(|at| (which >> at & 1 == 1).then_some(all[at]))
     }
 
-    /// What to ask next.
+    /// Returns the next request.
     pub fn next(&mut self) -> Request {
         if let Some(cursor) = &self.cursor {
             let condition = cursor.condition;
@@ -160,7 +162,8 @@ impl Finder {
         }
     }
 
-    /// What to read of each object when nobody writes any more: each by its key, and all by searches of each kind.
+    /// Returns the final reads, for after all writes have ended: each object by its key, and all objects by each kind
+    /// of search.
     pub fn last_looks(objects: u32) -> Vec<Request> {
         let keys = (0..objects).map(Finder::read);
         let cities = (1..=CITIES)
@@ -269,7 +272,7 @@ impl Finder {
             ..Change::default()
         };
         let answer = match timer {
-            // It answers 0 also of an object that has no time to go.
+            // PERSIST also returns 0 for an object without an expiry time.
             0 => Answer::Nothing,
             _ => Answer::Held,
         };
@@ -290,7 +293,7 @@ impl Finder {
         }
     }
 
-    /// Some query, and what fits it.
+    /// Returns a random query and the equivalent condition.
     fn query(&mut self) -> (String, Condition) {
         let (city, n) = (self.one_of(CITIES), self.one_of(NUMBERS));
         let (to, until) = ((city + 1).min(CITIES), n + self.below(4) as u16);
@@ -347,7 +350,7 @@ impl Finder {
         }
     }
 
-    /// What a request was, that was answered in this time; nothing, if there is more to come.
+    /// Translates a reply that arrived within `span`. Returns no events while a cursor has more rows.
     pub fn answered(&mut self, request: &Request, span: Span, reply: &Reply) -> Vec<Event> {
         match &request.kind {
             Kind::Change {
@@ -382,7 +385,7 @@ impl Finder {
         }
     }
 
-    /// Nobody has answered it.
+    /// Translates a request that got no reply.
     pub fn unanswered(&mut self, request: &Request, begun: u64) -> Vec<Event> {
         self.cursor = None;
         match &request.kind {
@@ -393,7 +396,7 @@ impl Finder {
         }
     }
 
-    /// It was refused, and not done.
+    /// Handles a request that was rejected and had no effect.
     #[allow(dead_code, reason = "one of two programs uses it")]
     pub fn refused(&mut self) {
         self.cursor = None;
@@ -419,7 +422,7 @@ impl Finder {
             from: span.start(),
             found: Vec::new(),
         });
-        // The first is a count.
+        // The first element is a count.
         let rows = rows[1..].iter().map(|row| {
             let Reply::Array(pairs) = row else {
                 panic!("{request:?}: {reply:?}");
@@ -444,7 +447,7 @@ impl Finder {
         self.found(span, condition, &cursor.found)
     }
 
-    /// Others than its objects may be there, which are nobody's.
+    /// Translates a search. Ignores objects beyond those of this client.
     fn found(
         &self,
         span: Span,
@@ -461,7 +464,7 @@ fn is(at: usize, first: u16, last: u16) -> Condition {
     Condition::any().within(at, first, last)
 }
 
-/// Names and values, each pair behind this.
+/// Returns names and values, with `before` in front of each pair.
 fn fields(sets: &[Option<u16>; 3], before: &str) -> String {
     let pair = |(at, value): (usize, &Option<u16>)| {
         let value = (*value)?;
@@ -476,7 +479,7 @@ fn changed(object: u32, span: Span, change: Change, held: Option<bool>) -> Vec<E
     let goes = change
         .timer
         .filter(|timer| *timer > 0 && held != Some(false));
-    // Clocks differ by a little, so that it may go at once.
+    // Clocks may differ slightly, so that the object may expire from the start of the call on.
     let goes = goes.map(|timer| expiry(object, timer, span.start()));
     [Event { object, span, call }]
         .into_iter()
@@ -484,7 +487,7 @@ fn changed(object: u32, span: Span, change: Change, held: Option<bool>) -> Vec<E
         .collect()
 }
 
-/// The objects that a search shows; it shows each once, and counts those that it shows.
+/// Returns the objects of a search result. Checks that each occurs once, and that the count is right.
 fn found(request: &Request, reply: &Reply, shows: bool) -> Vec<(u32, Option<State>)> {
     let Reply::Array(all) = reply else {
         panic!("{request:?}: {reply:?}");
@@ -537,7 +540,7 @@ fn object(key: &Reply) -> u32 {
     number.parse().expect("a number")
 }
 
-/// The value of a field; 0 if there is none.
+/// Returns the value of a field, or 0 if it is absent.
 fn number(value: &Reply) -> u16 {
     match value {
         Reply::Null => 0,

@@ -1,4 +1,4 @@
-//! A connection that may be lost, and a proxy that spoils what comes through it.
+//! A client connection that may be lost, and a proxy that spoils replies.
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Write};
@@ -13,7 +13,7 @@ use larder_protocol::resp::client::{Reply, Token};
 use crate::resp::request;
 use crate::wire::frame;
 
-/// One connection.
+/// A client connection.
 pub struct Link {
     stream: BufReader<TcpStream>,
 }
@@ -22,13 +22,13 @@ impl Link {
     pub fn connect(addr: SocketAddr) -> io::Result<Link> {
         let stream = TcpStream::connect(addr)?;
         stream.set_nodelay(true)?;
-        // A test that would hang fails instead.
+        // Makes the test fail instead of hang.
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         let stream = BufReader::new(stream);
         Ok(Link { stream })
     }
 
-    /// Sends requests and waits for nothing.
+    /// Sends requests without waiting for their replies.
     pub fn send(&mut self, requests: &[Vec<String>]) -> io::Result<()> {
         let words = |all: &Vec<String>| {
             let all: Vec<&str> = all.iter().map(String::as_str).collect();
@@ -38,10 +38,12 @@ impl Link {
         self.stream.get_mut().write_all(&bytes)
     }
 
-    /// The last reply of as many as there are requests.
+    /// Sends requests, reads one reply to each, and returns the last one.
     ///
     /// # Errors
-    /// The connection was lost; or a node of a cluster could not be reached, and the connection goes on (`ErrorKind::Other`): see [`is_not_done`].
+    ///
+    /// The connection was lost, or a node of the cluster could not be reached. In the second case the error's kind is
+    /// `ErrorKind::Other`, and the connection remains usable; see [`is_not_done`].
     pub fn ask(&mut self, requests: &[Vec<String>]) -> io::Result<Reply> {
         self.send(requests)?;
         let (mut last, mut failed) = (Reply::Null, None);
@@ -57,19 +59,20 @@ impl Link {
     }
 }
 
-/// Whether an error says that surely nothing was done.
+/// Returns whether the error guarantees that the request had no effect.
 pub fn is_not_done(error: &io::Error) -> bool {
     let text = error.to_string();
     let is_refused = text.starts_with("CLUSTERDOWN ") || text.starts_with("LOADING ");
     error.kind() == io::ErrorKind::Other && is_refused
 }
 
-/// No request of an actor is wrong; why a node that it needs cannot be reached.
+/// Returns the error of a reply if it means that a required node cannot be reached. Panics on any other error,
+/// because an actor's requests are valid.
 fn refuse_errors(requests: &[Vec<String>], mut reply: &[u8]) -> Option<String> {
     while let Some((token, size)) = Token::first(reply) {
         if let Token::Error(text) = token {
             let text = String::from_utf8_lossy(text).into_owned();
-            // A node that has just started loads its rows.
+            // `LOADING`: a node that has just started reads its rows.
             let is_of_cluster = [
                 "UNKNOWN ",
                 "CLUSTERDOWN ",
@@ -89,7 +92,8 @@ fn refuse_errors(requests: &[Vec<String>], mut reply: &[u8]) -> Option<String> {
     None
 }
 
-/// What may be said of a space that changes, by a node that has yet to hear of it, or that a cursor was elsewhere.
+/// Returns whether the error is expected while a space changes: from a node that has not received the change yet, or
+/// for a cursor of another node.
 fn is_of_space(text: &str) -> bool {
     let known = [
         "no such index",
@@ -103,16 +107,16 @@ fn is_of_space(text: &str) -> bool {
     known.iter().any(|it| text.contains(it))
 }
 
-/// What a proxy does to the requests of one command.
+/// The fault that a proxy applies to the requests of one command.
 #[derive(Clone, Copy, Debug)]
 pub enum Spoil {
-    /// Every fifth reply is the first one that the same request got, if it is another by now.
+    /// Replaces every fifth reply by the first reply to the same request, if the two differ.
     Replay(&'static str),
-    /// Every fifth request is answered +OK and goes no further.
+    /// Answers every fifth request with +OK instead of forwarding it.
     Swallow(&'static str),
 }
 
-/// Stands between clients and a server for as long as they are connected.
+/// A proxy between clients and a server.
 pub struct Proxy {
     pub addr: SocketAddr,
     spoiled: Arc<AtomicU64>,
@@ -124,7 +128,7 @@ impl Proxy {
         let addr = listener.local_addr().expect("bound");
         let spoiled = Arc::new(AtomicU64::new(0));
         let counter = spoiled.clone();
-        // It ends with this process.
+        // The thread runs until this process ends.
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let counter = counter.clone();
@@ -134,13 +138,13 @@ impl Proxy {
         Proxy { addr, spoiled }
     }
 
-    /// Replies spoiled so far.
+    /// Returns the number of replies that were spoiled so far.
     pub fn spoiled(&self) -> u64 {
         self.spoiled.load(Ordering::SeqCst)
     }
 }
 
-/// One connection, a request at a time, until either side is gone.
+/// Forwards the requests of one connection, one at a time, until either side closes.
 fn pass_on(
     client: TcpStream,
     server: SocketAddr,

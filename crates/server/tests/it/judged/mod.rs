@@ -1,7 +1,9 @@
-//! Histories of several clients at once, judged by `larder-validate`: what is read of tables and joins is what some order of the writes explains.
+//! Histories of several concurrent clients, validated by `larder-validate`: some order of the writes must explain
+//! every read of tables and joins.
 //!
-//! Lists, counts and contents are judged at levels 0 to 2, numbers that transactions change together at level 4, too. Writes that
-//! nobody answered may have happened or not. The same judge is shown servers that lie, and must say so.
+//! Lists, counts and contents are validated at levels 0 to 2, and numbers that transactions change together also at
+//! level 4. Writes without a reply may or may not have happened. The validator must also detect wrong results of
+//! servers behind a faulty proxy.
 
 pub mod actor;
 pub mod finder;
@@ -30,7 +32,7 @@ fn report(records: &[Record]) -> Report {
     judge(records, &Empty, &options)
 }
 
-/// What each of so many clients saw in so many calls.
+/// Runs `clients` actors with `calls` calls each, and returns their records.
 fn history(addr: SocketAddr, clock: Instant, clients: u32, calls: u32, lose: u64) -> Vec<Record> {
     let actors: Vec<_> = (0..clients)
         .map(|session| {
@@ -47,7 +49,7 @@ fn history(addr: SocketAddr, clock: Instant, clients: u32, calls: u32, lose: u64
     ended.flatten().collect()
 }
 
-/// All that is there when nobody writes any more.
+/// Returns the records of a complete read after all writes have ended.
 fn left(addr: SocketAddr, clock: Instant) -> Vec<Record> {
     let mut actor = Actor::connect(addr, clock, u32::MAX, 0);
     actor.look_at_all();
@@ -123,7 +125,7 @@ fn a_server_killed_under_load_keeps_what_it_answered() {
                     scope.spawn(move || {
                         let session = round * CLIENTS + client;
                         let mut actor = Actor::connect(addr, clock, session, 0);
-                        // Until the server is gone.
+                        // Continues until the server is killed.
                         while actor.act().is_ok() {
                             done.fetch_add(1, Ordering::SeqCst);
                         }
@@ -147,7 +149,8 @@ fn a_server_killed_under_load_keeps_what_it_answered() {
     check_explained(&records);
 }
 
-/// What the judge says of a history behind a proxy that spoils it; how many replies were spoiled.
+/// Returns the validator's report of a history behind a proxy with the fault `spoil`, and the number of spoiled
+/// replies.
 fn spoiled(spoil: Spoil) -> (Report, u64) {
     let server = TestServer::with(|config| config.server.threads = 2);
     let proxy = Proxy::start(server.server().resp_addr(), spoil);
