@@ -1,42 +1,47 @@
-//! Commands of Redis that there are not, and what to use instead: the text of the error that refuses them.
+//! Unsupported commands of Redis, and their alternatives: the text of the error that rejects them.
 
-/// Beginnings of names, and what to use instead.
+/// Prefixes of command names, and the alternatives.
 const PREFIXES: [(&str, &str); 9] = [
     (
         "FT.SUG",
-        "there are no suggestions: search for a prefix (hel*), or count words with a join",
+        "suggestions are not supported: search for a prefix (hel*), or count words with a join",
     ),
     (
         "FT.SYN",
-        "there are no synonyms: search for one of several words (one | other)",
+        "synonyms are not supported: search for alternatives (one | other)",
     ),
     (
         "FT.DICT",
-        "there are no dictionaries: words are searched as they are, by prefixes and by parts",
+        "dictionaries are not supported: search for words, prefixes (hel*) or parts (*ell*)",
     ),
     (
         "FT.SPELLCHECK",
-        "spelling is not corrected: search for a prefix (hel*) or a part (*ell*)",
+        "spelling correction is not supported: search for a prefix (hel*) or a part (*ell*)",
     ),
-    ("FT.HYBRID", "there are no vectors: search by attributes"),
+    (
+        "FT.HYBRID",
+        "vectors are not supported: search by attributes",
+    ),
     (
         "GEO",
-        "there are no geo sets: search a GEO attribute with FT.SEARCH",
+        "geo sets are not supported: search a GEO attribute with FT.SEARCH",
     ),
-    ("PF", "there are no HyperLogLogs: count rows with a join"),
+    (
+        "PF",
+        "HyperLogLogs are not supported: count rows with a join",
+    ),
     ("BITFIELD", BITS),
     ("FUNCTION", SCRIPTS),
 ];
 
-const LISTS: &str =
-    "there are no lists: keep rows under increasing keys and read them with RANGE, or a JSON array";
-const SETS: &str = "sets are rows: write team|red|ann for the member ann of team|red, and read them with SMEMBERS or RANGE";
-const SORTED_SETS: &str = "sorted sets are what joins rank: SET score|chess|ann 5 is a score, JOIN.CREATE with top ranks them, and ZRANGE reads the ranking";
-const STREAMS: &str = "there are no streams: keep rows under increasing keys, read on with RANGE, and SUBSCRIBE to their keys";
-const BITS: &str = "there are no operations on bits: keep numbers, or the fields of a hash";
-const SCRIPTS: &str = "there is no Lua, and EVAL knows a few scripts of client libraries only: SET IFEQ and DELEX compare and change a text, OBJ.CHANGE an object, and MULTI with WATCH several keys";
+const LISTS: &str = "lists are not supported: store rows under increasing keys and read them with RANGE, or use a JSON array";
+const SETS: &str = "sets are stored as rows: write a row team|red|ann for the member ann of team|red, and read the members with SMEMBERS or RANGE";
+const SORTED_SETS: &str = "sorted sets are computed by joins: write a score with SET score|chess|ann 5, rank the scores with JOIN.CREATE and top, and read the ranking with ZRANGE";
+const STREAMS: &str = "streams are not supported: store rows under increasing keys, read them with RANGE, and SUBSCRIBE to their keys";
+const BITS: &str = "bit operations are not supported: store numbers, or fields of a hash";
+const SCRIPTS: &str = "Lua is not supported, and EVAL executes only a few scripts of client libraries: use SET IFEQ or DELEX to compare and change a string, OBJ.CHANGE to change an object, and MULTI with WATCH for several keys";
 
-/// The families of commands that are not there. Those that only read sets and sorted sets are executed.
+/// The families of unsupported commands. Commands that only read sets and sorted sets are supported.
 #[rustfmt::skip]
 const FAMILIES: [(&str, &[&str]); 6] = [
     (LISTS, &[
@@ -64,7 +69,7 @@ const FAMILIES: [(&str, &[&str]); 6] = [
     ]),
 ];
 
-/// What to use instead of a command that larder does not have; `None` for a word that is no command of Redis.
+/// Returns the alternative to an unsupported command; `None` if the word is not a command of Redis.
 pub fn instead_of(name: &[u8]) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
     let is_named = |known: &str| known.as_bytes() == name;

@@ -193,7 +193,8 @@ mod tests {
             "larder.toml: no section is called [sever]; did you mean [server]?"
         );
         assert!(
-            error_of("[log]\nqqqqqqqqqqqq = 1").ends_with("`larder config reference` lists all names")
+            error_of("[log]\nqqqqqqqqqqqq = 1")
+                .ends_with("`larder config reference` lists all names")
         );
     }
 

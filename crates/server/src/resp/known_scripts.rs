@@ -71,8 +71,8 @@ const KNOWN: [Known; 6] = [
     },
 ];
 
-const UNSUPPORTED: &str = "this script is not supported: there is no Lua, and only the scripts of redis-py's Lock, of django-redis and of rate-limiter-flexible are known; \
-     SET IFEQ and DELEX compare and change a text, OBJ.CHANGE an object, and MULTI with WATCH several keys";
+const UNSUPPORTED: &str = "this script is not supported: larder does not run Lua, and executes only the scripts of redis-py's Lock, django-redis and rate-limiter-flexible; \
+     use SET IFEQ or DELEX to compare and change a string, OBJ.CHANGE to change an object, and MULTI with WATCH for several keys";
 
 fn by_text(text: &[u8]) -> Result<&'static Known, Refusal> {
     let known = KNOWN.iter().find(|known| known.text.as_bytes() == text);

@@ -35,7 +35,7 @@ fn a_command_that_nobody_claims_is_unknown_whatever_it_is_asked_of() {
                 ),
                 (
                     "xgroup",
-                    "-ERR unknown command 'xgroup': there are no streams: keep rows under increasing keys, read on with RANGE, and SUBSCRIBE to their keys",
+                    "-ERR unknown command 'xgroup': streams are not supported: store rows under increasing keys, read them with RANGE, and SUBSCRIBE to their keys",
                 ),
                 (
                     "SORT t|a",
@@ -43,23 +43,23 @@ fn a_command_that_nobody_claims_is_unknown_whatever_it_is_asked_of() {
                 ),
                 (
                     "FT.SUGADD names hello 1",
-                    "-ERR unknown command 'FT.SUGADD': there are no suggestions: search for a prefix (hel*), or count words with a join",
+                    "-ERR unknown command 'FT.SUGADD': suggestions are not supported: search for a prefix (hel*), or count words with a join",
                 ),
                 (
                     "ft.synupdate hotels 1 inn",
-                    "-ERR unknown command 'ft.synupdate': there are no synonyms: search for one of several words (one | other)",
+                    "-ERR unknown command 'ft.synupdate': synonyms are not supported: search for alternatives (one | other)",
                 ),
                 (
                     "FT.DICTADD words hello",
-                    "-ERR unknown command 'FT.DICTADD': there are no dictionaries: words are searched as they are, by prefixes and by parts",
+                    "-ERR unknown command 'FT.DICTADD': dictionaries are not supported: search for words, prefixes (hel*) or parts (*ell*)",
                 ),
                 (
                     "FT.SPELLCHECK hotels helo",
-                    "-ERR unknown command 'FT.SPELLCHECK': spelling is not corrected: search for a prefix (hel*) or a part (*ell*)",
+                    "-ERR unknown command 'FT.SPELLCHECK': spelling correction is not supported: search for a prefix (hel*) or a part (*ell*)",
                 ),
                 (
                     "FT.HYBRID hotels",
-                    "-ERR unknown command 'FT.HYBRID': there are no vectors: search by attributes",
+                    "-ERR unknown command 'FT.HYBRID': vectors are not supported: search by attributes",
                 ),
             ],
         );
