@@ -1,9 +1,10 @@
-//! The scripts in `testdata/scripts`: every command of the table, and what it refuses.
+//! The scripts in `testdata/scripts`, which cover every command of the table and its errors.
 //!
-//! A script is of lines: `# a comment`, a request, and below it, two blanks further in, its reply as the tests' client shows it. Words of
-//! a request may stand in quotes, where `\x00` is a byte below 80; `...` in a reply stands for anything. Each script begins with a new server and one connection; a
-//! first line `# cluster.mode = one` makes the server a cluster of one node.
-//! `LARDER_UPDATE_SCRIPTS=1` writes what the server answers into them, for whoever changed it to read.
+//! A script consists of lines: `# a comment`, a request, and below it, indented by two spaces, the reply in the
+//! format of the tests' client. Words of a request may be quoted; in quotes, `\x00` is a byte below 80. `...` in a
+//! reply matches anything. Each script starts with a new server and one connection. The first line `# cluster.mode =
+//! one` makes the server a cluster of one node. `LARDER_UPDATE_SCRIPTS=1` writes the server's replies into the
+//! scripts, for review after a change.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,8 @@ use crate::resp::{Client, request, server_with};
 
 const ANYTHING: &str = "...";
 
-/// What scripts cannot show, since it holds for all: see `wrong_numbers_of_arguments_are_refused_by_name`.
+/// Returns the paths of all scripts. Scripts do not cover wrong numbers of arguments; see
+/// `wrong_numbers_of_arguments_are_refused_by_name`.
 fn scripts() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scripts");
     let files = std::fs::read_dir(folder).expect("the scripts");
@@ -28,7 +30,7 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).expect("a script")
 }
 
-/// The words of a request; what stands in quotes is one.
+/// Splits a request into words. A quoted text is one word.
 fn words(line: &str) -> Vec<String> {
     let parts = line.split('\'').enumerate();
     parts
@@ -71,7 +73,7 @@ fn fits(pattern: &str, reply: &str) -> bool {
     reply.ends_with(last)
 }
 
-/// Replays a script; what it would be if each reply were right, and the first that is not.
+/// Replays a script. Returns its text with the actual replies, and a description of the first reply that differs.
 fn replay(script: &str, threads: u32) -> (String, Option<String>) {
     let server = server_with(|config| {
         config.server.threads = threads;
@@ -93,7 +95,7 @@ fn replay(script: &str, threads: u32) -> (String, Option<String>) {
         client.send(&request(
             &words.iter().map(String::as_str).collect::<Vec<_>>(),
         ));
-        // Texts of several lines are shown as one.
+        // Replies with several lines are shown on one line.
         let reply = client.reply().replace("\r\n", "|").replace('\n', "|");
         let is_right = fits(expected, &reply);
         if !is_right && wrong.is_none() {
@@ -142,7 +144,7 @@ fn every_command_has_a_script_with_an_answer_and_a_refusal() {
         if !answered.contains(&name) && !ALWAYS_REFUSED.contains(&command.name) {
             missing.push(format!("{name}: an answer"));
         }
-        // What has subcommands refuses those that it does not know.
+        // A command with subcommands rejects unknown ones.
         if command.arity != 1 && !refused.contains(&name) && !NEVER_REFUSED.contains(&command.name)
         {
             missing.push(format!("{name}: a refusal"));
@@ -157,10 +159,10 @@ fn every_command_has_a_script_with_an_answer_and_a_refusal() {
     assert!(missing.is_empty(), "testdata/scripts lacks {missing:#?}");
 }
 
-/// The server of the scripts has no password.
+/// Commands without a successful reply. The scripts' server has no password.
 const ALWAYS_REFUSED: [&str; 1] = ["AUTH"];
 
-/// No argument of theirs is wrong; KEYS refuses to list more than many keys.
+/// Commands for which no argument is invalid. KEYS reports an error only if more keys match than it may list.
 const NEVER_REFUSED: [&str; 7] = [
     "ECHO",
     "INFO",
@@ -175,7 +177,7 @@ const NEVER_REFUSED: [&str; 7] = [
 fn wrong_numbers_of_arguments_are_refused_by_name() {
     let server = server_with(|config| config.server.threads = 2);
     let mut client = Client::connect(&server);
-    // Right numbers are as many words as `arity` says, or at least so many.
+    // `arity` is the exact number of words, or, if negative, the minimum.
     let wrong = |arity: i32| match arity {
         exact @ 1.. => vec![exact as usize - 1, exact as usize + 1],
         least => vec![least.unsigned_abs() as usize - 1],

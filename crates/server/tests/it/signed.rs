@@ -1,4 +1,4 @@
-//! Signed versions: what goes live where `stores.signed_by` names keys.
+//! Signed versions: which versions can go live if `stores.signed_by` lists keys.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn asking_for(config: &mut larder_protocol::config::ServerConfig, numbers: &[u8]
     config.stores.signed_by = keys.collect();
 }
 
-/// Pulls a folder, and gives the message of the failure.
+/// Checks that a pull of `folder` fails, and returns the error message.
 #[track_caller]
 fn refused(server: &TestServer, folder: &Path) -> String {
     let pull = server.pull_from("pymk", folder.to_str().expect("UTF-8"));
@@ -84,7 +84,7 @@ fn only_versions_signed_by_a_named_key_go_live() {
     );
     server.check_value("pymk", "k7", "one");
 
-    // Two keys while one gives way to the other.
+    // During a key rotation, both keys are valid.
     server.restart_with(|config| asking_for(config, &[1, 2]));
     live(&server, &at("two"));
     server.check_value("pymk", "k7", "two");
@@ -95,7 +95,7 @@ fn a_signed_version_that_was_changed_is_refused() {
     let server = TestServer::with(|config| asking_for(config, &[1]));
     let folder = tempfile::tempdir().expect("temp dir");
     let mut manifest = build_signed(folder.path(), "one", 1);
-    // Whoever changes the data can make every digest fit, and no signature.
+    // An attacker who changes data can adjust all digests, but cannot create a signature.
     manifest.segments[0].digest = "0".repeat(64);
     std::fs::write(folder.path().join(Manifest::FILE), manifest.encode()).expect("written");
     assert!(refused(&server, folder.path()).contains("does not fit"));

@@ -1,4 +1,4 @@
-//! A small HTTP source that serves a folder and misbehaves as told.
+//! A small HTTP server for a folder, with faults that a test chooses.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,20 +6,20 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// What a source does with one request of a file.
+/// The fault that affects one request of a file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
-    /// Sends this many bytes of the answer, then nothing, without closing.
+    /// Sends this many bytes of the response, then nothing, and keeps the connection open.
     StallAfter(usize),
-    /// Sends this many bytes of the answer, then closes.
+    /// Sends this many bytes of the response, then closes the connection.
     CutAfter(usize),
-    /// Flips the last bit of the answer.
+    /// Flips the last bit of the response.
     WrongByte,
-    /// Answers this status.
+    /// Responds with this status.
     Status(u16),
-    /// Sends the client to the same file under another path.
+    /// Redirects the client to the same file at another path.
     Redirect,
-    /// Holds the answer until `Source::let_go`.
+    /// Delays the response until `Source::let_go`.
     Hold,
 }
 
@@ -32,7 +32,7 @@ pub struct Source {
 struct State {
     folder: PathBuf,
     faults: Mutex<HashMap<String, VecDeque<Fault>>>,
-    /// File and first byte of every request.
+    /// The file and the first byte of every request.
     requests: Mutex<Vec<(String, u64)>>,
     held: Mutex<Vec<std::sync::mpsc::Sender<()>>>,
     seen: std::sync::Condvar,
@@ -64,20 +64,20 @@ impl Source {
         &self.url
     }
 
-    /// The next request of `file` meets `fault`; further calls queue up.
+    /// Applies `fault` to the next request of `file`. Several calls apply to successive requests.
     pub fn break_next(&self, file: &str, fault: Fault) {
         let mut faults = self.state.faults.lock().unwrap();
         faults.entry(file.to_owned()).or_default().push_back(fault);
     }
 
-    /// First bytes of the requests of `file`, in order.
+    /// Returns the first bytes of the requests of `file`, in order.
     pub fn requests(&self, file: &str) -> Vec<u64> {
         let requests = self.state.requests.lock().unwrap();
         let of_file = requests.iter().filter(|(name, _)| name == file);
         of_file.map(|(_, from)| *from).collect()
     }
 
-    /// Returns once `file` has been asked for `count` times.
+    /// Waits until `file` was requested `count` times.
     pub fn wait_for(&self, file: &str, count: usize) {
         let mut requests = self.state.requests.lock().unwrap();
         while requests.iter().filter(|(name, _)| name == file).count() < count {
@@ -85,7 +85,7 @@ impl Source {
         }
     }
 
-    /// Ends every `Hold`.
+    /// Releases all responses that [`Fault::Hold`] delays.
     pub fn let_go(&self) {
         self.state.held.lock().unwrap().clear();
     }
@@ -100,14 +100,14 @@ impl Source {
         }
     }
 
-    /// `None` closes the connection.
+    /// Responds to one request. Returns `None` if the connection must be closed.
     fn answer(&self, stream: &mut TcpStream, file: &str, from: u64) -> Option<()> {
         let file = file.trim_start_matches("/moved").trim_start_matches('/');
         let fault = {
             let mut faults = self.state.faults.lock().unwrap();
             faults.get_mut(file).and_then(VecDeque::pop_front)
         };
-        // It is held before anybody can know of the request, and let it go.
+        // The hold is registered before the request becomes visible, so that a test cannot release it too early.
         let (hold, held) = std::sync::mpsc::channel();
         if fault == Some(Fault::Hold) {
             self.state.held.lock().unwrap().push(hold);
@@ -149,7 +149,7 @@ impl Source {
             }
             Some(Fault::StallAfter(count)) => {
                 stream.write_all(&body[..count.min(body.len())]).ok()?;
-                // Until the client gives up and closes.
+                // Waits until the client gives up and closes the connection.
                 let _ = stream.read(&mut [0; 64]);
                 return None;
             }

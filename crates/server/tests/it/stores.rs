@@ -1,4 +1,4 @@
-//! Versions after they arrived: swaps, rollbacks, retention, damage, restarts.
+//! Versions after their arrival: swaps, rollbacks, retention, damage and restarts.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::support::{TestServer, build};
 
-/// A server whose store `pymk` has been pulled once per value in `values`.
+/// Starts a server whose store `pymk` has been pulled once for each value.
 fn server_with(values: &[&str]) -> (TestServer, TempDir) {
     let versions = tempfile::tempdir().unwrap();
     let server = TestServer::start();
@@ -116,7 +116,7 @@ fn the_live_version_cannot_be_removed_and_others_can() {
     assert_eq!(ids(&server.get("/v1/stores/pymk").1), [2]);
 }
 
-/// Files of a removed store go at once; a reader that holds the version is not disturbed.
+/// The files of a removed store are deleted immediately. A reader that holds the version can continue.
 #[test]
 fn readers_keep_the_version_of_a_store_that_is_removed() {
     let (server, _versions) = server_with(&["one"]);
@@ -163,7 +163,7 @@ fn readers_during_swaps_see_whole_versions_only() {
             });
         }
         let (mut target, mut swaps) = (1, 0);
-        // Until both versions were read under swapping many times over, however slow the machine.
+        // Continues until both versions were read often during the swaps, on a machine of any speed.
         while swaps < 50 || seen.iter().any(|count| count.load(Relaxed) < 50) {
             let (status, _) = server.post("/v1/stores/pymk/swap", json!({"version": target}));
             assert_eq!(status, 200);
@@ -181,7 +181,7 @@ fn flip_a_bit(version: &Path) {
         .write(true)
         .open(path)
         .unwrap();
-    // Somewhere in the first block, which holds records.
+    // A byte of the first block, which contains records.
     let mut byte = [0];
     let at = 4096 + 100;
     let at = at.min(file.metadata().unwrap().len() / 3);
@@ -333,10 +333,10 @@ fn a_version_that_verify_found_damaged_goes_live_by_force_alone_also_after_a_res
         server.post("/v1/stores/pymk/swap", json!({"version": 3})).0,
         200
     );
-    // Without a number a rollback passes the damaged one over.
+    // Without a version number, a rollback skips the damaged version.
     let (_, back) = server.post("/v1/stores/pymk/rollback", json!({}));
     assert_eq!(back["live"], 1);
-    // Once it is found whole it is as any other.
+    // A successful verification removes the restriction.
     std::fs::write(&segment, whole).unwrap();
     server.restart(|_| {});
     assert_eq!(
@@ -378,7 +378,7 @@ fn a_version_is_named_in_one_way_everywhere() {
     assert_eq!(server.get("/v1/stores/pymk/sample?version=v3").0, 200);
     assert_eq!(server.get("/v1/stores/pymk/sample?version=v9").0, 404);
     assert_eq!(server.get("/v1/stores/pymk/sample?version=newest").0, 400);
-    // 1 is live, and nothing older is kept.
+    // Version 1 is live, and no older version exists.
     let key = |query: &str| server.get(&format!("/v1/stores/pymk/keys/k7{query}")).0;
     assert_eq!(
         [

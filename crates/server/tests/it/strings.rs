@@ -1,4 +1,5 @@
-//! Commands that edit values, move rows or watch them, as Redis's own tests expect them; on one serving thread and on several.
+//! Commands that edit values, rename and copy rows, or watch them, with the results that Redis's own tests expect, on
+//! one serving thread and on several.
 
 use larder_protocol::config::Fsync;
 
@@ -128,7 +129,7 @@ fn times_to_go_are_set_and_told_since_1970() {
 fn rows_are_copied_and_renamed_within_tables() {
     for server in servers() {
         let mut client = Client::connect(&server);
-        // On two threads, each of these pairs is of one core for some names and of two for others.
+        // With two threads, both keys of a pair are on one core for some names, and on two cores for others.
         for name in ["a", "b", "c", "d", "e"] {
             let lines = [
                 ("SET t|x v", "+OK"),
@@ -169,7 +170,7 @@ fn rows_are_copied_and_renamed_within_tables() {
                 client.check(&line.replace('#', name), expected);
             }
         }
-        // A row that a join made can be copied, not moved.
+        // An output row of a join can be copied but not moved.
         client.create("timeline", TIMELINE);
         check_all(
             &mut client,
@@ -197,7 +198,7 @@ fn rows_are_copied_and_renamed_within_tables() {
     }
 }
 
-/// What was written under one name is there under one name, however the process ends.
+/// After a restart, a renamed row exists under its new name only.
 #[test]
 fn what_was_renamed_and_edited_is_there_after_a_restart() {
     for threads in [1, 2] {
@@ -280,7 +281,7 @@ fn exec_does_nothing_if_a_watched_row_was_written_even_as_it_was() {
     for server in servers() {
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         client.check("SET t|a 1", "+OK");
-        // What others do, and whether EXEC goes on.
+        // Commands of other clients, and whether EXEC succeeds after them.
         for (line, goes_on) in [
             ("GET t|a", true),
             ("SET t|b 1", true),
@@ -307,7 +308,7 @@ fn exec_does_nothing_if_a_watched_row_was_written_even_as_it_was() {
             let expected = if goes_on { "*2|+OK|+PONG" } else { "*-1" };
             assert_eq!(client.ask("EXEC"), expected, "{line}");
         }
-        // It holds for one EXEC, and not beyond UNWATCH, DISCARD or RESET.
+        // WATCH applies to one EXEC, and ends with UNWATCH, DISCARD or RESET.
         check_all(&mut client, &[("MULTI", "+OK"), ("EXEC", "*0")]);
         for line in ["UNWATCH", "DISCARD", "RESET"] {
             client.check("WATCH t|a", "+OK");
@@ -341,12 +342,12 @@ fn exec_does_nothing_if_a_watched_row_was_written_even_as_it_was() {
                 ),
             ],
         );
-        // It may have an object.
+        // The key may hold an object.
         client.check("WATCH plain", "+OK");
     }
 }
 
-/// A row that goes by itself between WATCH and EXEC has changed.
+/// A row that expires between WATCH and EXEC counts as changed.
 #[test]
 fn a_watched_row_that_expires_has_changed() {
     for server in servers() {
@@ -370,7 +371,7 @@ fn rows_of_joins_and_keys_of_stores_can_be_watched() {
             ("SET vote|8|ann 1", true),
             ("SET vote|7|bob 1", false),
             ("DEL vote|7|bob", false),
-            // A count that is as it was has not changed.
+            // A count whose value did not change does not count as changed.
             ("SET vote|7|ann 2", true),
         ] {
             client.check("WATCH votes|7 s:k1", "+OK");
@@ -391,7 +392,8 @@ fn rows_of_joins_and_keys_of_stores_can_be_watched() {
     }
 }
 
-/// The way in which stock clients count: read, and write unless somebody did before.
+/// Optimistic locking as client libraries implement counters: watch and read, and retry if another client wrote
+/// before EXEC.
 #[test]
 fn counters_that_are_read_watched_and_written_by_many_lose_nothing() {
     for server in servers() {

@@ -1,4 +1,4 @@
-//! Connections that are told of rows that change, those that joins make among them; on one serving thread and on several.
+//! Connections that are notified of changed rows, including outputs of joins, on one serving thread and on several.
 
 use larder_types::ByteSize;
 
@@ -6,7 +6,7 @@ use crate::redis_words::{check_all, servers};
 use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::TestServer;
 
-/// What a subscriber is told next: the key and `set` or `del`.
+/// Returns the next notification: the key, and `set` or `del`.
 fn told(client: &mut Client) -> (String, String) {
     let message = client.reply();
     let words: Vec<&str> = message.split("|$").collect();
@@ -93,7 +93,7 @@ fn a_subscriber_is_told_of_rows_as_they_are_written_and_go() {
     }
 }
 
-/// A row's last message is of its last change, whatever was written at the same time.
+/// Notifications of one row arrive in the order of its changes, regardless of concurrent writes of other rows.
 #[test]
 fn changes_of_one_row_are_told_in_their_order() {
     for server in servers() {
@@ -136,13 +136,13 @@ fn a_subscriber_is_told_of_what_joins_make() {
             "SUBSCRIBE __keyspace@0__:votes|7",
             "*3|$9|subscribe|$22|__keyspace@0__:votes|7|:2",
         );
-        // Of what a join over joins makes, too.
+        // Outputs of joins over joins are included.
         feed.ask("PSUBSCRIBE __keyspace@0__:best|*");
         writer.check("SET post|bob|0000000200 new", "+OK");
         check_told(&mut feed, &[("tline|ann|0000000200|bob", "set")]);
         writer.check("DEL post|bob|0000000100", ":1");
         check_told(&mut feed, &[("tline|ann|0000000100|bob", "del")]);
-        // A subscription that comes is seen when somebody looks: the subscriber does.
+        // A change of a checked row takes effect when the range is read. The subscription itself reads it.
         writer.check("SET post|eve|0000000150 hi", "+OK");
         writer.check("SET sub|ann|eve 1", "+OK");
         check_told(&mut feed, &[("tline|ann|0000000150|eve", "set")]);
@@ -158,7 +158,7 @@ fn a_subscriber_is_told_of_what_joins_make() {
     }
 }
 
-/// What is subscribed to stays when memory is short, and what is told is what a reader sees.
+/// Subscribed ranges stay in memory when memory is short, and notifications match what a reader sees.
 #[test]
 fn ranges_that_are_subscribed_to_are_not_evicted() {
     let server = server_with(|config| config.tables.memory = ByteSize(4 << 20));
@@ -206,7 +206,7 @@ fn what_cannot_be_told_is_refused_and_nothing_is_half_done() {
                 "{line}: {told}"
             );
         }
-        // It is not subscribed: other commands go on.
+        // The connection is not subscribed, so that other commands keep working.
         client.check("SET t|a 1", "+OK");
         client.check("GET t|a", "$1|1");
         client.check("MULTI", "+OK");
@@ -256,7 +256,7 @@ fn a_subscribed_connection_of_version_2_takes_few_commands_and_of_version_3_all(
             client.reply(),
             ">3|$7|message|$18|__keyspace@0__:t|a|$3|set"
         );
-        // What it does itself it is told of as well.
+        // A client is also notified of its own changes.
         client.send(&request(&["DEL", "t|a"]));
         let mut both = [client.reply(), client.reply()];
         both.sort();
@@ -264,7 +264,8 @@ fn a_subscribed_connection_of_version_2_takes_few_commands_and_of_version_3_all(
     }
 }
 
-/// Who does not take what it is told is closed, rather than that the server keeps all of it.
+/// The server closes the connection of a subscriber that does not read, instead of buffering its messages without
+/// limit.
 #[test]
 fn a_subscriber_that_does_not_read_is_closed_at_a_limit() {
     let server = TestServer::with(|config| {
@@ -286,6 +287,6 @@ fn a_subscriber_that_does_not_read_is_closed_at_a_limit() {
         assert!(rounds < 100, "the socket's buffers took {rounds} MB");
     }
     slow.rest();
-    // What it had is forgotten: the writer goes on alone.
+    // The closed connection's buffer is freed, and the writer can continue.
     writer.check("SET t|a v", "+OK");
 }

@@ -1,4 +1,5 @@
-//! Client-side caching: a client that caches what it reads, and forgets what CLIENT TRACKING reports, never keeps a stale value.
+//! Client-side caching: a client that caches what it reads, and drops the keys that CLIENT TRACKING reports, never
+//! keeps a stale value.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ fn resp3(server: &TestServer) -> Client {
     Client::resp3(server.server().resp_addr())
 }
 
-/// The keys of the invalidations that come before the reply to a PING; `*` stands for all keys.
+/// Returns the keys of the invalidations that arrive before the reply to a PING; `*` means all keys.
 fn invalidated(client: &mut Client) -> Vec<String> {
     let frames = client.until_pong().into_iter();
     let key = |frame: String| key_of(&frame).unwrap_or_else(|| panic!("{frame}"));
@@ -80,7 +81,7 @@ fn a_write_of_the_client_itself_is_reported_with_its_reply_unless_it_wants_none(
             );
         }
         client.check("CLIENT TRACKING ON NOLOOP", "+OK");
-        // With other options, what was cached before is forgotten.
+        // Changing the options invalidates everything that was cached before.
         check_invalidated(&mut client, &["*"]);
         client.check("GET t|a", "$1|1");
         client.check("SET t|a 2", "+OK");
@@ -92,7 +93,8 @@ fn a_write_of_the_client_itself_is_reported_with_its_reply_unless_it_wants_none(
     }
 }
 
-/// A change of one of its rows is no change of the key that they have in common.
+/// Changes of a row are not tracked for the key that a group of rows has in common. Such a key is therefore
+/// invalidated as soon as it is read.
 #[test]
 fn a_group_of_rows_is_stale_as_soon_as_it_is_read() {
     for server in servers() {
@@ -146,14 +148,14 @@ fn a_computed_row_is_reported_when_what_it_is_computed_from_changes() {
         writer.check("SET post|bob|2 9", "+OK");
         check_invalidated(&mut reader, &["posts|bob", "tline|ann|2|bob"]);
         read(&mut reader);
-        // A row of a checked source is applied when the range is read: all of the range may be stale.
+        // A change of a checked row takes effect when the range is read. Until then, the complete range may be stale.
         writer.check("DEL sub|ann|bob", ":1");
         check_invalidated(&mut reader, &["tline|ann|1|bob", "tline|ann|2|bob"]);
         reader.check("GET tline|ann|1|bob", "_");
-        // What is computed for each read is stale as soon as it is read.
+        // A row of a pull join is invalidated as soon as it is read.
         reader.check("GET latest|bob", "$1|9");
         check_invalidated(&mut reader, &["latest|bob"]);
-        // Definitions decide what every key means.
+        // A change of the definitions can affect every key.
         writer.check("JOIN.DROP posts", "+OK");
         assert!(invalidated(&mut reader).contains(&"*".to_owned()));
     }
@@ -201,7 +203,7 @@ fn opt_in_tracks_what_follows_caching_yes_and_opt_out_all_but_what_follows_cachi
         (0..6).for_each(|_| drop(reader.reply()));
         write_all(&mut writer);
         check_invalidated(&mut reader, &["t|b", "u|d"]);
-        // A transaction is one command.
+        // A transaction counts as one command.
         for line in [
             "CLIENT CACHING YES",
             "MULTI",
@@ -234,7 +236,7 @@ fn a_broadcast_reports_every_change_of_keys_with_a_prefix() {
         writer.check("SET u|a 1", "+OK");
         writer.check("HSET t|h f v", ":1");
         check_invalidated(&mut reader, &["t|a", "t|h"]);
-        // A row that is computed: once somebody has read it.
+        // Changes of a computed row are reported after it has been read once.
         writer.check("GET posts|bob", "$-1");
         writer.check("SET post|bob|1 x", "+OK");
         check_invalidated(&mut reader, &["posts|bob"]);
@@ -327,7 +329,7 @@ fn a_full_table_has_clients_forget_keys() {
     assert_eq!(found, cached);
 }
 
-/// A client with a cache, which is asked at every read.
+/// A client with a cache, which it consults before each read.
 struct Caching {
     client: Client,
     cache: HashMap<String, String>,
@@ -377,7 +379,7 @@ fn read_of(key: &str) -> Vec<&str> {
     }
 }
 
-/// A key that is read: of a row, an object, or what joins compute.
+/// Returns a random key of a row, an object, or a join's output.
 fn drawn_key(random: &mut Random) -> String {
     let (a, b, c) = (random.index(3), random.index(3), random.index(4));
     match random.index(6) {
@@ -407,7 +409,7 @@ fn drawn_write(random: &mut Random) -> String {
         17..=18 => format!("SET sub|u{a}|u{b} 1"),
         19..=20 => format!("DEL sub|u{a}|u{b}"),
         21 => format!("RANGEDEL post|u{b}| post|u{b}}}"),
-        // Long values push computed ranges out of a small memory.
+        // Long values evict computed ranges, because the server has little memory.
         22 => format!("SET post|u{b}|{c} {}", "x".repeat(20_000)),
         _ => format!("INCR t|{a}{b}"),
     }
@@ -476,7 +478,7 @@ fn check_cache(threads: u32, seed: u64) {
     );
 }
 
-/// After the invalidations that come before the reply to a PING were processed, every cached value is what the server answers.
+/// After each PING and the invalidations before its reply, every cached value must equal the server's.
 #[test]
 fn a_cache_never_keeps_a_value_that_the_server_no_longer_answers() {
     for seed in 1..=3 {

@@ -1,4 +1,4 @@
-//! Long values that are kept in a file: more data than the memory that tables may take, with the same answers.
+//! Long values that are kept in a file: with more data than the memory limit of tables, results are the same.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::support::TestServer;
 
 const ROWS: u32 = 4000;
 const VALUE: usize = 4096;
-/// A quarter of all values.
+/// A quarter of the size of all values.
 const MEMORY: u64 = 4 << 20;
 
 fn server(threads: u32, values_on_disk: u64) -> TestServer {
@@ -22,7 +22,7 @@ fn server(threads: u32, values_on_disk: u64) -> TestServer {
     })
 }
 
-/// A figure of INFO.
+/// Returns a number from INFO.
 fn told(client: &mut Client, name: &str) -> u64 {
     let info = ask(client, &["INFO", "tables"]);
     let at = info.find(&format!("{name}:")).expect("the figure is told");
@@ -74,7 +74,7 @@ fn eight_times_the_memory_is_written_read_searched_and_recovered() {
         client.check(create, "+OK");
         fill(&mut client, 1);
         check(&mut client, 1);
-        // Again: what was there is given back, and its room used.
+        // Rewrites all values. The space of the old ones is released and reused.
         fill(&mut client, 2);
         let in_use = told(&mut client, "tables_values_on_disk_bytes");
         let all = u64::from(ROWS) * 2 * VALUE as u64;

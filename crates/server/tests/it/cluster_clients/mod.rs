@@ -1,5 +1,5 @@
-//! Stock clients of Redis Cluster in Python, Java and JavaScript: redis-py from `.venv`, the others from `.cluster-clients`. `scripts/setup test`
-//! makes both.
+//! Client libraries of Redis Cluster in Python, Java and JavaScript: redis-py from `.venv`, the others from
+//! `.cluster-clients`. `scripts/setup test` creates both folders.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use larder_protocol::config::ClusterMode;
 use crate::redis_py;
 use crate::resp::server_with;
 
-/// A client: a program that works with a cluster whenever it reads a line, and then says that it is content.
+/// A client program. For each line of its input, it uses the cluster and then prints `content`.
 pub struct Client {
     name: &'static str,
-    /// Nothing where it is not installed.
+    /// Returns `None` if the client is not installed.
     command: fn() -> Option<Command>,
 }
 
@@ -57,7 +57,7 @@ fn installed() -> Option<PathBuf> {
     clients.join("installed.txt").is_file().then_some(clients)
 }
 
-/// A client that runs.
+/// A running client program.
 pub struct Running {
     pub name: &'static str,
     child: Child,
@@ -65,7 +65,8 @@ pub struct Running {
 }
 
 impl Client {
-    /// Starts it with the address of a server; `None` if it is not installed, which is said.
+    /// Starts the program with the address of a server. Returns `None`, and reports it, if the client is not
+    /// installed.
     pub fn start(&self, address: &str) -> Option<Running> {
         let Some(mut command) = (self.command)() else {
             larder_testing::missing(self.name);
@@ -85,10 +86,11 @@ impl Client {
 }
 
 impl Running {
-    /// Has it work once more, to its end; `when` says what has happened before.
+    /// Runs the program's work once more and checks that it succeeds. `when` describes the situation for the failure
+    /// message.
     #[track_caller]
     pub fn is_content(&mut self, when: &str) {
-        // A program that has ended is known by what it does not say.
+        // If the program has exited, the missing output below reveals it.
         let _ = self.child.stdin.as_mut().expect("piped").write_all(b"\n");
         let mut told = String::new();
         self.said.read_line(&mut told).expect("text");

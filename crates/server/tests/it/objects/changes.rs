@@ -1,4 +1,4 @@
-//! OBJ.CHANGE: HyperDex's conditional and atomic operations, as its own tests have them.
+//! OBJ.CHANGE: the conditional and atomic operations of HyperDex, with the cases of its own tests.
 
 use super::check_sized;
 use crate::redis_words::servers;
@@ -118,7 +118,7 @@ fn numbers_texts_lists_sets_and_maps_are_changed_in_one_step() {
                 ("HGET o:1 m", r#"$?|{"b":7,"new":{"deep":1}}"#),
                 ("OBJ.CHANGE o:1 DO RENAME s text UNSET l ADD fresh 3", ":1"),
                 ("HKEYS o:1", "*6|$1|n|$1|f|$1|t|$1|m|$4|text|$5|fresh"),
-                // Of several changes of which one cannot be made none is.
+                // If one of several changes fails, none is applied.
                 (
                     "OBJ.CHANGE o:1 DO ADD n 1 PUT new x ADD text 1",
                     "-ERR field \"text\" is no number: nothing was changed",
@@ -187,7 +187,7 @@ fn numbers_texts_lists_sets_and_maps_are_changed_in_one_step() {
     }
 }
 
-/// A request that may have been lost is sent again as it was.
+/// A client that does not know whether a request arrived can send it again.
 #[test]
 fn a_change_with_an_id_is_made_once_however_often_it_is_sent() {
     for server in servers() {
@@ -205,7 +205,8 @@ fn a_change_with_an_id_is_made_once_however_often_it_is_sent() {
                     ":1",
                 ),
                 ("HMGET h:1 rooms sold last", "*3|$1|1|$1|1|$3|w17"),
-                // The condition holds no more, and the change was made.
+                // The condition no longer holds at the second attempt, whose reply is nevertheless that of the first
+                // one.
                 (
                     "OBJ.CHANGE h:1 ONCE last w18 IF @rooms:[1,+inf] SCHEMA rooms NUMERIC DO SUB rooms 1",
                     ":1",
@@ -214,13 +215,13 @@ fn a_change_with_an_id_is_made_once_however_often_it_is_sent() {
                     "OBJ.CHANGE h:1 ONCE last w18 IF @rooms:[1,+inf] SCHEMA rooms NUMERIC DO SUB rooms 1",
                     ":1",
                 ),
-                // It does not, and nothing was.
+                // The condition does not hold, and nothing is changed.
                 (
                     "OBJ.CHANGE h:1 ONCE last w19 IF @rooms:[1,+inf] SCHEMA rooms NUMERIC DO SUB rooms 1",
                     ":0",
                 ),
                 ("HMGET h:1 rooms last", "*2|$1|0|$3|w18"),
-                // Each who sends has a place, in a map if there are many.
+                // Each sender has its own field for ids, or its own entry of a map.
                 ("OBJ.CHANGE h:1 ONCE marks->$.ann 1 DO ADD sold 1", ":1"),
                 ("OBJ.CHANGE h:1 ONCE marks->$.bob 1 DO ADD sold 1", ":1"),
                 ("OBJ.CHANGE h:1 ONCE marks->$.ann 1 DO ADD sold 1", ":1"),
@@ -232,7 +233,7 @@ fn a_change_with_an_id_is_made_once_however_often_it_is_sent() {
                 ("OBJ.CHANGE d:1 ONCE $.last w1 DO ADD $.n 1", ":1"),
                 ("OBJ.CHANGE d:1 ONCE $.last w1 DO ADD $.n 1", ":1"),
                 ("JSON.GET d:1", "$19|{\"n\":2,\"last\":\"w1\"}"),
-                // What is refused leaves no id.
+                // A rejected change does not store its id.
                 (
                     "OBJ.CHANGE h:1 ONCE last w20 DO ADD sold x",
                     "-ERR field \"sold\" is no number: nothing was changed",

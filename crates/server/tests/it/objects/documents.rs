@@ -1,4 +1,5 @@
-//! `JSON.*` as stock clients send it and what they expect, in both versions of the protocol; on one serving thread and on several.
+//! The `JSON.*` commands as client libraries use them, in both protocol versions, on one serving thread and on
+//! several.
 
 use larder_protocol::config::Fsync;
 
@@ -156,7 +157,7 @@ fn values_in_documents_are_changed_where_paths_lead() {
     }
 }
 
-/// Several documents are set as one or none is, though several cores have them.
+/// Several documents are set atomically, even if they are on several cores.
 #[test]
 fn several_documents_are_set_and_read_at_once() {
     for server in servers() {
@@ -201,7 +202,7 @@ fn several_documents_are_set_and_read_at_once() {
     }
 }
 
-/// What would take a core long, or much memory, is refused before it is done.
+/// Requests that would take a core long, or much memory, are rejected before they are executed.
 #[test]
 fn paths_and_values_without_end_are_refused() {
     for server in servers() {

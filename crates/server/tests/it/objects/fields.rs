@@ -1,4 +1,4 @@
-//! Fields that go at a time.
+//! Hash fields with expiry times.
 
 use larder_protocol::config::Fsync;
 
@@ -79,7 +79,7 @@ fn fields_go_at_their_times_as_redis_has_it() {
     }
 }
 
-/// Fields that have gone are seen by no command, and the hash goes with its last.
+/// No command sees an expired field, and a hash disappears with its last field.
 #[test]
 fn a_field_whose_time_has_come_is_not_seen() {
     for server in servers() {
@@ -112,7 +112,7 @@ fn a_field_whose_time_has_come_is_not_seen() {
                 ("DEL h|1", ":1"),
             ],
         );
-        // More of them than go at once, and nobody asks for them.
+        // These are more fields than one turn expires, and no command accesses them.
         let mut words = vec!["HPEXPIRE".to_owned(), String::new(), "1".to_owned()];
         words.extend(["FIELDS", "1", "f"].map(str::to_owned));
         for number in 0..200 {
@@ -158,7 +158,7 @@ fn times_of_fields_are_kept_over_a_restart() {
     }
 }
 
-/// More fields than are looked for one by one.
+/// These are more fields than are looked up one by one.
 #[test]
 fn hsetex_of_many_fields_keeps_their_times_or_sets_them() {
     for server in servers() {

@@ -1,9 +1,10 @@
-//! FT.CHANGE: what is done with all objects that a query describes, HyperDex's group operations; and DO DELETE of one.
+//! FT.CHANGE, which applies a change to all objects that match a query (HyperDex's group operations), and DO DELETE
+//! of one object.
 
 use crate::redis_words::servers;
 use crate::resp::{Client, request};
 
-/// So many hotels, of which each has its number.
+/// Creates a space with `count` hotels, each with its number.
 fn hotels(client: &mut Client, count: usize) {
     client.check(
         "FT.CREATE hotels ON HASH PREFIX 1 hotel: SCHEMA n NUMERIC SORTABLE city TAG name TEXT",
@@ -30,7 +31,7 @@ fn objects_that_the_index_does_not_have_yet_are_changed_and_removed() {
         crate::spaces::ask_all(client, &puts);
         let create = "FT.CREATE hotels ON HASH PREFIX 1 hotel: SCHEMA city TAG";
         let in_rome = format!(":{of_rome}");
-        // All at once: each follows right behind the one before.
+        // The commands are pipelined, so that each follows immediately on the previous one.
         for line in [
             create,
             "FT.CHANGE hotels @city:{rome} DO PUT mark 1",
@@ -54,7 +55,7 @@ fn all_objects_that_match_are_changed_once_and_counted() {
     for server in servers() {
         let client = &mut Client::connect(&server);
         hotels(client, 600);
-        // More than are changed at a time; and each still matches when it is changed.
+        // These are more objects than one step changes, and each still matches when it is changed.
         client.check(
             "FT.CHANGE hotels @city:{rome} DO ADD n 1000 PUT seen yes",
             ":300",
@@ -74,7 +75,7 @@ fn all_objects_that_match_are_changed_once_and_counted() {
         );
         client.check("HMGET hotel:0 n seen", "*2|$4|1000|$3|yes");
         client.check("HMGET hotel:1 n seen", "*2|$1|1|$-1");
-        // With parameters, and by an alias.
+        // The same with query parameters, and with an alias.
         client.check("FT.ALIASADD inns hotels", "+OK");
         let words = [
             "FT.CHANGE",
@@ -237,7 +238,7 @@ fn documents_are_changed_by_a_query() {
     }
 }
 
-/// A condition that names a space is met by what a search in it would find.
+/// A condition that names a space holds if a search in that space would find the object.
 #[test]
 fn an_object_is_deleted_if_a_search_would_find_it() {
     for server in servers() {
@@ -249,7 +250,7 @@ fn an_object_is_deleted_if_a_search_would_find_it() {
             ("hotel:1", "@n:[7 9]", ":0"),
             ("hotel:1", "@n:[1 1]", ":1"),
             ("hotel:1", "@n:[1 1]", ":0"),
-            // These are not of the space.
+            // These objects do not belong to the space.
             ("inn:1", "@n:[1 1]", ":0"),
             ("hotel:doc", "*", ":0"),
         ] {
@@ -272,7 +273,7 @@ fn an_object_is_deleted_if_a_search_would_find_it() {
     }
 }
 
-/// A group is changed again after some of it were: those stay as they are.
+/// A change of a group with an id is not applied again to objects that were already changed with this id.
 #[test]
 fn a_group_that_is_changed_with_an_id_is_changed_once() {
     for server in servers() {

@@ -1,4 +1,4 @@
-//! The HSET family, as Redis's own tests expect it; on one serving thread and on several.
+//! The HSET family, with the results that Redis's own tests expect, on one serving thread and on several.
 
 use crate::redis_words::{check_all, servers};
 use crate::resp::{Client, request};
@@ -129,7 +129,7 @@ fn hashes_are_scanned_and_drawn_from() {
                 ("HRANDFIELD h|1 1 VALUES", "-ERR syntax error"),
             ],
         );
-        // Many names are looked for at once.
+        // Looks up many fields in one command.
         let mut words = vec!["HMGET", "h|1", "none"];
         fields.iter().for_each(|field| words.push(field));
         client.send(&request(&words));
@@ -146,7 +146,8 @@ fn hashes_are_scanned_and_drawn_from() {
     }
 }
 
-/// Fields that are there all the time are answered once each, whatever comes and goes meanwhile; no part is longer than it was asked for.
+/// A scan returns every field that exists throughout exactly once, regardless of concurrent insertions and removals,
+/// and no part exceeds its COUNT.
 #[test]
 fn a_large_hash_is_scanned_in_parts_while_it_changes() {
     for server in servers() {
@@ -181,7 +182,7 @@ fn a_large_hash_is_scanned_in_parts_while_it_changes() {
             false
         });
         assert_eq!(seen.len(), 1000);
-        // Without COUNT, too; and of a hash that has shrunk what is left.
+        // The same without COUNT. A scan of a hash that has shrunk returns the rest.
         let part = client.ask("HSCAN h|1 0");
         assert!(
             part.contains("|*512|") && !part.starts_with("*2|$1|0|"),
@@ -193,7 +194,7 @@ fn a_large_hash_is_scanned_in_parts_while_it_changes() {
     }
 }
 
-/// What an object's value would be longer than, is refused; nothing is done then.
+/// A change that fails in a transaction leaves the hash unchanged, and the others are applied.
 #[test]
 fn an_answer_is_bounded_and_a_refused_change_leaves_the_hash() {
     for server in servers() {

@@ -1,4 +1,4 @@
-//! Objects: hashes and JSON documents, as clients of Redis use them.
+//! Objects, that is, hashes and JSON documents, as clients of Redis use them.
 
 mod changes;
 mod documents;
@@ -10,7 +10,8 @@ mod oracle;
 
 use crate::resp::Client;
 
-/// Lines with what is told; `$?|` in it is a text whose size is counted here.
+/// Sends lines and checks their replies. `$?|` in a reply stands for a bulk string's header with the size of the text
+/// behind it.
 #[track_caller]
 fn check_sized(client: &mut Client, lines: &[(&str, &str)]) {
     for (line, expected) in lines {

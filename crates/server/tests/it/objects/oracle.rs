@@ -1,4 +1,5 @@
-//! Random commands on hashes and rows of text, by several connections, beside a model; with restarts and with keys and fields that go.
+//! Random commands on hashes and strings over several connections, compared with a model, with restarts and with keys
+//! and fields that expire.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +9,11 @@ use larder_types::Random;
 use crate::resp::{Client, request};
 use crate::support::TestServer;
 
-/// What a key has.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq)]
 enum Kept {
     Text(String),
-    /// In the order in which the fields came to be.
+    /// The fields in the order of their creation.
     Hash(Vec<(String, String)>),
 }
 
@@ -76,7 +77,7 @@ impl Model {
         is_gone
     }
 
-    /// Does what a command does; what is answered.
+    /// Applies a command to the model and returns its reply.
     fn answer(&mut self, words: &[String]) -> Result<String, String> {
         let key = &words[1];
         let count = |is: bool| format!(":{}", u8::from(is));
@@ -222,7 +223,7 @@ fn command(random: &mut Random) -> Vec<String> {
     let mut words = vec![kind.to_owned(), key(random)];
     match kind {
         "HSET" => {
-            // More at once than are looked for one by one, at times.
+            // Occasionally uses more fields than are looked up one by one.
             for _ in 0..1 + random.below(2) * random.below(12) {
                 words.extend([field(random), value(random)]);
             }

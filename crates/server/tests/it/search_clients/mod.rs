@@ -1,7 +1,8 @@
-//! Stock search helpers and object mappers: node-redis, go-redis, jedis, and redis-om in Python and JavaScript. (redis-py's helpers are in
-//! `redis_py.rs`.) `scripts/setup test` installs them, in `.search-clients` and, of jedis, in `.cluster-clients`.
+//! Search helpers and object mappers of client libraries: node-redis, go-redis, jedis, and redis-om in Python and
+//! JavaScript. (`redis_py.rs` covers redis-py's helpers.) `scripts/setup test` installs them in `.search-clients`,
+//! and jedis in `.cluster-clients`.
 //!
-//! Each program works with a server with two serving threads, and says that it is content.
+//! Each program runs against a server with two serving threads and prints `content` if all its checks pass.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -62,7 +63,7 @@ fn program(name: &str) -> PathBuf {
     here.join("tests/it/search_clients").join(name)
 }
 
-/// A folder in which clients are installed, if they are.
+/// Returns the folder in which clients are installed, if it exists.
 fn installed(folder: &str) -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = here.join("../..").join(folder);
