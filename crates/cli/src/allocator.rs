@@ -1,17 +1,20 @@
-//! Who gives out memory in this program: mimalloc.
+//! The memory allocator of this program: mimalloc.
 //!
-//! What one core of a server has found another core gives back. The system's allocator has both wait for one another there; this one does not.
+//! In a server, memory that one core allocates is often freed by another. The system's allocator makes the two wait for
+//! each other; mimalloc does not.
 
 use std::ffi::c_int;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// After how many milliseconds memory that is free goes back to the system. Its place in `mi_option_e` of mimalloc.h, which the bindings leave out.
+/// The option that sets after how many milliseconds free memory is returned to the system, as its index in
+/// `mi_option_e` of mimalloc.h. The bindings omit it.
 const PURGE_DELAY: c_int = 15;
 
-/// Free memory goes back to the system at once, and not when somebody next asks for some: a server at rest would keep what a push took.
+/// Makes the allocator return free memory to the system immediately, and not at the next allocation. Otherwise, an idle
+/// server would keep the memory of its last pull.
 pub fn give_back_at_once() {
-    // SAFETY: the option is one of those that there are; others leave it alone.
+    // SAFETY: the option exists, and setting it affects no other option.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, 0) };
 }

@@ -1,9 +1,9 @@
-//! What all options and arguments have in common, beyond what each declares.
+//! Parsing rules that all options and arguments share.
 
 use clap::{Arg, Command};
 
-/// Takes a negative number for a value wherever a value may stand: `--skip-lines -1` is then a wrong value of that option
-/// and no unknown option, and a key may be `-5`.
+/// Accepts negative numbers as values of all options and arguments. `--skip-lines -1` is then reported as an invalid
+/// value instead of an unknown option, and a key may be `-5`.
 pub fn with_negative_numbers(command: Command) -> Command {
     let allow = |argument: Arg| match argument.get_action().takes_values() {
         true => argument.allow_negative_numbers(true),
@@ -14,7 +14,7 @@ pub fn with_negative_numbers(command: Command) -> Command {
         .mut_subcommands(with_negative_numbers)
 }
 
-/// A count or a limit, for clap.
+/// Parses a count or a limit, for clap.
 pub fn whole_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number = text.parse::<u64>().ok();
     number
@@ -25,7 +25,7 @@ pub fn whole_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         })
 }
 
-/// A share in percent, with or without the sign, for clap.
+/// Parses a percentage with an optional `%`, for clap.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim();
     match number.parse::<f64>() {

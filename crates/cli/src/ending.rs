@@ -22,12 +22,13 @@ use tokio::time::Instant;
 use crate::failure::Failure;
 use crate::interrupt::on_own_thread;
 
-/// How long stopping may take beyond `server.stop_timeout_seconds` while all serving threads work: the journal may be syncing.
+/// Time that stopping may take beyond `server.stop_timeout_seconds` while all serving threads make progress: the
+/// journal may be syncing.
 const STOP_MAX: Duration = Duration::from_secs(30);
-/// How often a stop that takes long is looked at.
+/// Interval at which an overdue stop is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Handles the signals of a server's process on a thread of its own.
+/// Handles the signals of a server process on a separate thread.
 pub struct Ending {
     /// The server, once it serves.
     serving: Mutex<Option<Arc<Shared>>>,
@@ -35,7 +36,7 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// Starts the thread. From now on no signal ends the process by itself.
+    /// Starts the thread. From now on, signals no longer end the process by default.
     pub fn listen() -> Result<Arc<Ending>, Failure> {
         let failed = Failure::io("listen for signals");
         let ending = Arc::new(Ending {
@@ -55,19 +56,19 @@ impl Ending {
         Ok(ending)
     }
 
-    /// The server serves: from now on a signal stops it in order.
+    /// Registers the running server: from now on, a signal stops it gracefully.
     pub fn serves(&self, server: Arc<Shared>) {
         let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         *serving = Some(server);
     }
 
-    /// Waits until a signal asks the server to stop.
+    /// Waits until a signal requests a stop.
     pub async fn asked(&self) {
         self.stop.notified().await;
     }
 
     async fn run(&self, [mut interrupt, mut terminate, mut hangup]: [Signal; 3]) {
-        // The server that is to stop, and when the signal came.
+        // The server to stop, and the time of the signal.
         let mut stopping: Option<(Arc<Shared>, Instant)> = None;
         loop {
             let late = async {
@@ -102,7 +103,7 @@ impl Ending {
     }
 }
 
-/// Returns, with the reason, when a stop that began at `since` has taken too long.
+/// Waits until a stop that began at `since` has taken too long. Returns the reason.
 async fn overdue(server: &Shared, since: Instant) -> String {
     let timeout = Duration::from_secs(server.config.server.stop_timeout_seconds);
     tokio::time::sleep_until(since + timeout).await;

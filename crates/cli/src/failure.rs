@@ -57,7 +57,7 @@ impl Failure {
         }
     }
 
-    /// A failure that carries one of the server's error codes.
+    /// Creates a failure with one of the server's error codes.
     pub fn with_code(code: &str, message: impl Into<String>) -> Failure {
         let exit_code = match code {
             "ABSENT_KEY" | "NO_SUCH_STORE" | "NO_SUCH_VERSION" | "NO_SUCH_PULL"

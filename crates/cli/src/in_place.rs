@@ -1,8 +1,8 @@
-//! `larder get` and `larder dump`: records of a version where its files lie, without a server.
+//! `larder get` and `larder dump`: read records of a version from its files, without a server.
 //!
-//! A path is a folder that `larder build` made, or a store's folder of a server (`<data>/stores/<name>`), whose
-//! live version is read unless another one is asked for. Nothing is locked and nothing written, so a server may
-//! run on the same folder. Output and exit codes are those of `larder store get` and `larder store dump`.
+//! A path is a folder that `larder build` created, or a store's folder of a server (`<data>/stores/<name>`), whose live
+//! version is read by default. Nothing is locked or written, so a server may run on the same folder. Output and exit
+//! codes are those of `larder store get` and `larder store dump`.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -63,7 +63,7 @@ pub fn get(args: GetArgs) -> Result<(), Failure> {
     let mut hint = String::new();
     for key in &args.keys {
         let key = key.as_bytes();
-        // No store holds the empty key.
+        // No store contains the empty key.
         let found = match key {
             [] => None,
             key => version.get(key)?,
@@ -101,7 +101,7 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
     interrupt::listen()?;
     let version = open(&args.path, args.version)?;
     let total = version.manifest().record_count;
-    // Where the records themselves go to the screen, they are progress enough.
+    // On a terminal, the records themselves show the progress.
     let progress = Progress::new(Unit::Records, "dumping", std::io::stdout().is_terminal());
     const CHUNK_BYTES: usize = 64 << 10;
     let mut lines = Vec::with_capacity(2 * CHUNK_BYTES);
@@ -128,7 +128,7 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
     output::print_bytes(&lines)
 }
 
-/// Opens the version that a path, and of a store's folder a version's number, name.
+/// Opens the version at a path, or one version of a store's folder.
 fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
     let shown = path.display();
     let not_found = |message: String| Failure::with_code("NO_SUCH_VERSION", message);
@@ -189,7 +189,7 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
     Ok(Version::open(&dir.version_path(id))?)
 }
 
-/// For who gives a server's data folder: the folder of the first store in it.
+/// Returns the folder of the first store in a server's data folder, for an error message.
 fn a_store_in(path: &Path) -> Option<String> {
     let data = match path.join("stores").is_dir() {
         true => path,
@@ -200,7 +200,7 @@ fn a_store_in(path: &Path) -> Option<String> {
     Some(folder.display().to_string())
 }
 
-/// For who means a store of a server.
+/// Returns a hint for a path that looks like a store of a server.
 fn hint(path: &Path) -> String {
     let name = path.to_str().unwrap_or_default();
     let store = name.split(':').next().unwrap_or_default();

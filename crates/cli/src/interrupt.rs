@@ -1,5 +1,6 @@
-//! Ctrl-c, SIGTERM and SIGHUP, which comes when the terminal goes: the first asks the command to clean up and end, a second ends it
-//! immediately. A SIGHUP that is ignored at the start, as under `nohup`, stays ignored.
+//! Handles ctrl-c, SIGTERM, and SIGHUP, which arrives when the terminal is closed. The first signal requests the
+//! command to clean up and end; a second one ends it immediately. A SIGHUP that is ignored at the start, as under
+//! `nohup`, stays ignored.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +15,14 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static WAITERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
 static NOTICES: OnceLock<[&str; 2]> = OnceLock::new();
 
-/// As [`listen`], for a command whose cleaning up takes time: prints `first` on standard error when it begins, and `second` when a second signal ends the
-/// process before it is done.
+/// Like [`listen`], for a command whose cleanup takes time: prints `first` on standard error when the cleanup begins,
+/// and `second` when a second signal ends the process before that.
 pub fn listen_with_notices(first: &'static str, second: &'static str) -> Result<(), Failure> {
     NOTICES.get_or_init(|| [first, second]);
     listen()
 }
 
-/// From now on signals are noted instead of ending the program. Calling it again does nothing.
+/// Records signals from now on, instead of letting them end the program. Further calls are no-ops.
 pub fn listen() -> Result<(), Failure> {
     static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
     larder_remote::interrupt_when(is_interrupted);
@@ -33,14 +34,14 @@ fn start() -> Result<(), String> {
         while signals.next().await {
             let is_second = INTERRUPTED.swap(true, Ordering::SeqCst);
             if let Some(notices) = NOTICES.get() {
-                // A closed standard error does not keep the process from ending.
+                // A closed standard error must not prevent the process from ending.
                 let notice = notices[usize::from(is_second)];
                 let _ = writeln!(std::io::stderr(), "larder: {notice}");
             }
             if is_second {
                 std::process::exit(130);
             }
-            // Taken and released, so that no waiter misses the change between look and wait.
+            // Locking and unlocking ensures that no waiter misses the change between its check and its wait.
             drop(WAITERS.0.lock());
             WAITERS.1.notify_all();
         }
@@ -49,10 +50,10 @@ fn start() -> Result<(), String> {
         .map_err(|error| format!("cannot listen for signals: {error}"))
 }
 
-/// Has `handle` handle the signals that `listen` listens for, on a thread of its own.
+/// Runs `handle` on the signals from `listen`, on a separate thread.
 ///
 /// # Errors
-/// The system gives no thread, or no signals.
+/// The system cannot create the thread, or register the signals.
 pub fn on_own_thread<S: Send + 'static, F: Future<Output = ()>>(
     listen: impl FnOnce() -> std::io::Result<S>,
     handle: impl FnOnce(S) -> F + Send + 'static,
@@ -69,7 +70,7 @@ pub fn on_own_thread<S: Send + 'static, F: Future<Output = ()>>(
     thread.spawn(run).map(drop)
 }
 
-/// The signals that ask a program to end. From its making on they no longer end it by themselves.
+/// The signals that request a program to end. While this value exists, they do not end the program by default.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -77,7 +78,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// To be called inside a runtime.
+    /// Registers the signals. Must be called inside a runtime.
     pub fn new() -> std::io::Result<Signals> {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
@@ -89,7 +90,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one; false when there can be none any more.
+    /// Waits for the next signal. Returns `false` if there can be no more.
     pub async fn next(&mut self) -> bool {
         let hangup = async {
             match &mut self.hangup {
@@ -105,7 +106,7 @@ impl Signals {
     }
 }
 
-/// Whether this process was started to outlive its terminal.
+/// Whether the process was started to survive the end of its terminal.
 fn ignores_hangup() -> bool {
     let mask = std::fs::read_to_string("/proc/self/status")
         .ok()
@@ -123,7 +124,7 @@ pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// `Err` once interrupted: for loops that can stop between two steps.
+/// Returns `Err` after an interrupt. For loops that can stop between two steps.
 pub fn check() -> Result<(), Failure> {
     if is_interrupted() {
         return Err(Failure::interrupted("interrupted; nothing was left behind"));
@@ -131,7 +132,7 @@ pub fn check() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for the time given, or less if interrupted meanwhile.
+/// Waits for the given time, or until an interrupt.
 pub fn wait(time: Duration) {
     let guard = WAITERS
         .0

@@ -1,4 +1,4 @@
-//! `larder keygen`: a key that signs versions, and the public key by which servers know it.
+//! `larder keygen`: creates a key that signs versions, and prints the public key with which servers verify them.
 
 use std::fs;
 use std::io::Write;
@@ -41,7 +41,7 @@ pub fn run(args: &KeygenArgs) -> Result<(), Failure> {
     output::print_line(&key.public().to_string())
 }
 
-/// The secret key in a file.
+/// Reads the secret key from a file.
 pub fn read(path: &Path) -> Result<SecretKey, Failure> {
     let text = fs::read_to_string(path)
         .map_err(Failure::io(format!("read the key {}", path.display())))?;

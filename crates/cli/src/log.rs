@@ -1,4 +1,4 @@
-//! The server's log, on the standard error.
+//! The server's log, on standard error.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,7 +11,7 @@ use crate::output::without_controls;
 /// Starts the log.
 ///
 /// # Errors
-/// `log.level` is no level, or there is a log already.
+/// `log.level` is invalid, or the log was started before.
 pub fn start(config: &ServerConfig) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&config.log.level).map_err(|error| {
         Failure::usage(format!(
@@ -31,14 +31,15 @@ pub fn start(config: &ServerConfig) -> Result<(), Failure> {
     started.map_err(|error| Failure::new(format!("cannot start the log: {error}")))
 }
 
-/// Writes each event as one line: control characters in it are escaped, so that no input can forge a line or control the terminal.
+/// Writes each event as one line. Control characters are escaped, so that no input can forge a line or control the
+/// terminal.
 struct Lines {
-    /// ESC is the formatter's own then; it escapes those of values itself.
+    /// Whether the formatter emits colors. Then ESC is kept, because the formatter itself escapes it in values.
     has_colors: bool,
 }
 
 impl Write for Lines {
-    /// The formatter writes an event in one call, its line feed included.
+    /// Writes one event: the formatter passes an event, with its line feed, in one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);

@@ -1,7 +1,7 @@
-//! The binary `larder`: one file per command, this table, and nothing else here.
+//! The binary `larder`. This file lists the commands; each command has its own file.
 //!
-//! To follow a data set in, read `push`, then `build`. To follow the demo's story, read `demo`.
-//! Every command ends in `Ok` or in a [`failure::Failure`], whose exit code scripts can trust.
+//! To follow a data set into the server, read `push`, then `build`. The demo is in `demo`. Every command returns `Ok`
+//! or a [`failure::Failure`], whose exit code scripts can rely on.
 
 mod allocator;
 mod build;

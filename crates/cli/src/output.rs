@@ -1,4 +1,4 @@
-//! What people read: aligned tables and lines; numbers are spelled by `figures`.
+//! Text output: aligned tables and lines. `figures` formats the numbers.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -9,12 +9,13 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes a line to standard output. A reader that went away (`| head`) ends the program quietly.
+/// Writes a line to standard output. If the reader has closed the pipe (`| head`), the program ends quietly.
 pub fn print_line(text: &str) -> Result<(), Failure> {
     print_bytes(format!("{text}\n").as_bytes())
 }
 
-/// The text with its control characters escaped, those in `kept` excepted: texts of others must not control a terminal or forge a line.
+/// Escapes the control characters of a text, except those in `kept`, so that foreign text cannot control the terminal
+/// or forge a line.
 pub fn without_controls(text: &str, kept: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -26,7 +27,7 @@ pub fn without_controls(text: &str, kept: &str) -> String {
     out
 }
 
-/// As [`print_line`], for exact bytes.
+/// Like [`print_line`], for exact bytes.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
@@ -36,20 +37,20 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Prints a value as indented JSON: what `--json` means everywhere.
+/// Prints a value as indented JSON, for `--json`.
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
     print_line(&text)
 }
 
-/// Columns as wide as their widest cell; numbers to the right, text to the left.
+/// A table. Columns are as wide as their widest cell; numbers are right-aligned, text left-aligned.
 pub struct Table {
     headers: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
-/// A column's title and which side its cells keep to.
+/// A column's title and alignment.
 pub enum Column {
     Text(&'static str),
     Number(&'static str),
@@ -63,7 +64,7 @@ impl Table {
         }
     }
 
-    /// Adds a row: one cell per column.
+    /// Adds a row, with one cell per column.
     pub fn row(&mut self, cells: impl Into<Vec<String>>) {
         let cells = cells.into();
         assert_eq!(cells.len(), self.headers.len(), "one cell per column");
@@ -97,12 +98,12 @@ impl Table {
     }
 }
 
-/// So many in such a time, as a rate per second.
+/// Returns the rate per second of `number` events in `time`.
 pub fn rate(number: u64, time: Duration) -> f64 {
     number as f64 / time.as_secs_f64().max(1e-6)
 }
 
-/// Prints numbered steps: a title, then what came of it.
+/// Prints numbered steps: a title, then the result.
 #[derive(Default)]
 pub struct Story {
     step: u32,

@@ -1,4 +1,4 @@
-//! Progress bars on standard error: shown on a terminal only, and only for what takes over a second.
+//! Progress bars on standard error, shown only on a terminal and only for operations that take over a second.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use larder_protocol::http::{NodePull, NodePullState};
 
-/// How a bar counts.
+/// The unit of a bar.
 #[derive(Clone, Copy)]
 pub enum Unit {
     Bytes,
     Records,
-    /// Of a cluster.
+    /// Slots of a cluster.
     Slots,
     Seconds,
-    /// Of objects, in regions.
+    /// Copies of objects in regions.
     Copies,
-    /// Parts of the whole.
+    /// Steps of an operation.
     Steps,
 }
 
-/// One bar. `Sync`: threads may report together. Removed from the screen when dropped.
+/// A progress bar, which several threads may update. It is removed from the screen on drop.
 pub struct Progress {
     bar: ProgressBar,
     started: Instant,
@@ -31,7 +31,7 @@ pub struct Progress {
 const SHOWN_AFTER: Duration = Duration::from_millis(700);
 
 impl Progress {
-    /// A bar that stays hidden when `quiet`, or when standard error is no terminal.
+    /// Creates a bar. It stays hidden if `quiet`, or if standard error is not a terminal.
     pub fn new(unit: Unit, label: &'static str, quiet: bool) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         let template = match unit {
@@ -60,7 +60,7 @@ impl Progress {
         }
     }
 
-    /// Where it stands. A total of 0 means that it is not known yet.
+    /// Updates the position. A `total` of 0 means that it is not known yet.
     pub fn set(&self, label: &'static str, done: u64, total: u64) {
         if self.bar.is_finished() {
             return;
@@ -94,7 +94,7 @@ impl Drop for Progress {
     }
 }
 
-/// A bar for each node of a cluster. Removed from the screen when dropped.
+/// A bar for each node of a cluster. They are removed from the screen on drop.
 pub struct NodeBars {
     all: MultiProgress,
     bars: BTreeMap<String, ProgressBar>,
@@ -112,7 +112,7 @@ impl NodeBars {
         }
     }
 
-    /// Where each node stands.
+    /// Updates the position of each node.
     pub fn set(&mut self, nodes: &[NodePull]) {
         if self.is_quiet || self.started.elapsed() < SHOWN_AFTER {
             return;
@@ -133,7 +133,7 @@ impl NodeBars {
             });
             bar.set_message(node.state.name());
             match node.state {
-                // It tells no more how many they were.
+                // The node no longer reports the number of bytes.
                 NodePullState::Ready => bar.set_position(bar.length().unwrap_or(0)),
                 _ => {
                     bar.set_length(node.bytes_total.max(node.bytes_done));

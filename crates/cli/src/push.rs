@@ -1,4 +1,4 @@
-//! `larder push`: a data set in, a live version out.
+//! `larder push`: builds a version and makes it live on a server.
 //!
 //! ```text
 //!  files ── build ──► folder ──┬─ server on this machine ──────────────► it pulls file://
@@ -6,10 +6,10 @@
 //!  a built version (folder or URL with manifest.json) ── no build ─────► as above
 //! ```
 //!
-//! In a cluster one server is asked, and all nodes pull: what each has to say is shown in a bar of its own.
+//! In a cluster, one server receives the request and all nodes pull; a progress bar shows each node.
 //!
-//! Servers pull; nothing is sent to them. So a push survives a slow client, and a version that was
-//! built to a URL reaches any number of servers.
+//! Servers pull; the client sends them no data. A push is therefore not limited by the client's connection, and a
+//! version that was built to a URL can be pulled by any number of servers.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ pub struct PushArgs {
 pub fn run(args: PushArgs) -> Result<(), Failure> {
     interrupt::listen()?;
     let admin = args.server.admin()?;
-    // Before minutes of building: is there a server, and can it reach what we make?
+    // Before minutes of building, check that the server is there and can reach the version.
     admin.stores()?;
     let asked = args.gates.read(args.build.allow_empty)?;
     let started = Instant::now();
@@ -106,10 +106,10 @@ pub fn run(args: PushArgs) -> Result<(), Failure> {
     report(&args, &admin, &pull, skipped_rows, started.elapsed())
 }
 
-/// Makes the server pull `source` and waits until it is live.
+/// Makes the server pull `source`, and waits until the version is live.
 ///
 /// # Errors
-/// When the pull fails or is refused, with its reason; when interrupted, after cancelling it.
+/// The pull fails or is rejected, with the reason; or it was interrupted and cancelled.
 pub fn pull_to_end(
     admin: &AdminClient,
     store: &StoreName,
@@ -120,7 +120,7 @@ pub fn pull_to_end(
     follow(admin, store, pull, "pulling", quiet)
 }
 
-/// Waits until what was begun is live. `fetching`: what the first part of it is called.
+/// Waits until a pull has made its version live. `fetching` is the name of its first phase.
 ///
 /// # Errors
 /// As for [`pull_to_end`].
@@ -152,7 +152,7 @@ pub fn follow(
         }
         pause = polls.next().unwrap_or(pause);
         if cancelled {
-            // `wait` returns at once from now on.
+            // After an interrupt, `interrupt::wait` returns immediately.
             std::thread::sleep(Duration::from_millis(pause));
         } else {
             interrupt::wait(Duration::from_millis(pause));
@@ -162,7 +162,7 @@ pub fn follow(
     drop((progress, nodes));
     match (pull.state, &pull.error) {
         (PullState::Done, _) => Ok(pull),
-        // It speaks of another push, and of that one's version.
+        // The message describes the other push and its version.
         (_, Some(error)) if error.code == "CONFLICT" => Err(Failure::with_code(
             &error.code,
             format!(
@@ -189,7 +189,7 @@ pub fn follow(
     }
 }
 
-/// Has the version looked at before the server pulls it, beside the one that is live.
+/// Runs the local checks of a version, compared with the live one, before the server pulls it.
 fn look(
     asked: &Asked,
     source: &Source,
@@ -216,7 +216,7 @@ fn look(
     }
 }
 
-/// What a pull is of: it has no number before its manifest is read.
+/// Describes what is pulled. The version has no number before its manifest is read.
 fn pulled(store: &StoreName, pull: &PullStatus) -> String {
     match pull.version {
         0 => format!("the new version of {store}"),
@@ -231,15 +231,15 @@ fn label(state: PullState, fetching: &'static str) -> &'static str {
     }
 }
 
-/// What the server is to have: a folder here, or something it can reach by itself.
+/// The version to pull: a local folder, or a URL that the server can reach.
 enum Source {
     Folder {
         path: PathBuf,
-        /// Rows that the build left out, if there was one.
+        /// Rows that the build skipped, if there was a build.
         skipped_rows: Option<u64>,
         _temp: Option<tempfile::TempDir>,
     },
-    /// The input itself, which the server reaches.
+    /// The input itself, which the server can reach.
     Url,
 }
 
@@ -261,7 +261,7 @@ impl Source {
         if let ([input], true) = (args.inputs.as_slice(), args.build.key.is_empty())
             && build::rows::columns(&args.inputs, &args.build).is_none()
         {
-            // It was meant as a built version.
+            // The input was probably meant as a built version.
             refuse_absent(input)?;
         }
         if !admin.is_local() && args.via.is_none() {
@@ -286,7 +286,7 @@ impl Source {
     }
 }
 
-/// The input as a built version, if it is one: it has a manifest.
+/// Returns the input as a built version, if it has a manifest.
 fn built_version(input: &str) -> Result<Option<Source>, Failure> {
     let path = Path::new(input);
     if path.is_dir() {
@@ -327,7 +327,7 @@ fn built_version(input: &str) -> Result<Option<Source>, Failure> {
     Ok(has_manifest.then_some(Source::Url))
 }
 
-/// Refuses an input with nothing in its place, or whose place does not answer.
+/// Rejects an input that does not exist, or whose location does not respond.
 fn refuse_absent(input: &str) -> Result<(), Failure> {
     if input == "-" || input.contains(['*', '?']) {
         return Ok(());
@@ -354,8 +354,8 @@ fn is_at(location: &larder_remote::Location) -> Result<bool, Failure> {
     }
 }
 
-/// Refuses what no server would take of a built version, before one is asked: it is of another store, or a part of it is
-/// missing.
+/// Rejects a built version that every server would reject, before a server is contacted: it belongs to another store,
+/// or a part of it is missing.
 fn check_built(folder: &Path, input: &str, store: &StoreName) -> Result<(), Failure> {
     let manifest = build::read_manifest(folder)?;
     if manifest.store != *store {
@@ -386,27 +386,27 @@ fn needs_via(admin: &AdminClient) -> Failure {
     ))
 }
 
-/// Where the server is to pull from.
+/// The location from which the server pulls.
 struct Staged {
     url: String,
-    /// The folder that was copied and where the copy is, if one was made.
+    /// The copied folder and the location of the copy, if one was made.
     copy: Option<(PathBuf, larder_remote::Location)>,
 }
 
 impl Staged {
-    /// Removes the copy, which nobody needs after the pull.
+    /// Removes the copy, which is not needed after the pull.
     fn remove(self) {
         let Some((folder, place)) = self.copy else {
             return;
         };
-        // The version is live; a copy too many is no reason to say that the push failed.
+        // The version is live, so a leftover copy does not make the push fail.
         if let Err(failure) = build::remove_version(&folder, &place) {
             eprintln!("larder: the staged copy at {place} was not removed: {failure}");
         }
     }
 }
 
-/// Puts the version where the server can pull it, and says where that is.
+/// Puts the version where the server can pull it. Returns the location.
 fn stage(source: &Source, args: &PushArgs, admin: &AdminClient) -> Result<Staged, Failure> {
     let in_place = |url| Ok(Staged { url, copy: None });
     let folder = match source {
@@ -433,7 +433,7 @@ fn stage(source: &Source, args: &PushArgs, admin: &AdminClient) -> Result<Staged
     })
 }
 
-/// An absolute `file://` URL of a folder.
+/// Returns an absolute `file://` URL of a folder.
 fn file_url(folder: &Path) -> Result<String, Failure> {
     let path = folder
         .canonicalize()
@@ -455,7 +455,7 @@ fn file_url(folder: &Path) -> Result<String, Failure> {
     Ok(url)
 }
 
-/// For others that push a folder to a server on this machine.
+/// Creates the request to pull a folder on this machine.
 pub fn request_for_folder(folder: &Path) -> Result<PullRequest, Failure> {
     Ok(PullRequest {
         source: file_url(folder)?,

@@ -1,4 +1,4 @@
-//! `larder serve`: a server in this process, until ctrl-c or SIGTERM.
+//! `larder serve`: runs a server in this process until ctrl-c or SIGTERM.
 
 use std::path::PathBuf;
 
@@ -52,7 +52,7 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The configuration that a server started with these arguments would have.
+    /// Returns the configuration of a server with these arguments.
     pub fn load(&self) -> Result<ServerConfig, Failure> {
         let mut flags = Vec::new();
         for setting in &self.settings {
@@ -70,7 +70,7 @@ impl ConfigArgs {
         ] {
             flags.extend(value.iter().map(|value| (key.to_owned(), value.clone())));
         }
-        // A variable that is no text cannot be one of ours.
+        // Names and values of larder's variables are valid UTF-8.
         let env = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
@@ -91,7 +91,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         let data = config.server.data.clone();
         let is_tls = !config.server.tls_cert.is_empty();
         let scheme = if is_tls { "https" } else { "http" };
-        // Of many nodes: whether it may take part it learns later.
+        // A node of a cluster learns later whether it may take part.
         let cluster = (config.cluster.mode == ClusterMode::Etcd)
             .then(|| (config.cluster.name.clone(), config.cluster.node.clone()));
         let server = Server::start(config)
@@ -119,7 +119,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         }
         tokio::select! {
             () = ending.asked() => {}
-            // Other threads may wait for the one that failed, so the process ends without them.
+            // Other threads may wait for the failed one, so the process ends without them.
             why = server.failed() => return Err(Failure::new(why)),
         }
         tracing::info!("stopping");

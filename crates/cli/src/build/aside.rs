@@ -1,4 +1,5 @@
-//! A version that is built and not judged yet: in a folder beside its place, which it takes in one step.
+//! A version whose gates have not been evaluated: it is built in a folder next to its place, and moved there in one
+//! step.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +9,7 @@ use larder_batch::version::files;
 
 use crate::failure::Failure;
 
-/// Removes what it holds when it is dropped.
+/// The temporary folder of a version. It is removed on drop.
 pub struct Aside {
     place: PathBuf,
     parent: PathBuf,
@@ -16,10 +17,10 @@ pub struct Aside {
 }
 
 impl Aside {
-    /// For a version that is to be at `place`.
+    /// Creates a folder for a version that will be at `place`.
     ///
     /// # Errors
-    /// There is something already, or nothing can be written beside it.
+    /// `place` is occupied, or its parent is not writable.
     pub fn of(place: &Path) -> Result<Aside, Failure> {
         let shown = place.display();
         if place.exists() {
@@ -31,7 +32,7 @@ impl Aside {
         })?;
         let made = fs::create_dir_all(parent).and_then(|()| {
             let mut builder = tempfile::Builder::new();
-            // As any folder that is made: who may read it is the umask's to say.
+            // Like any new folder, it has the permissions that the umask allows.
             let builder = builder.permissions(fs::Permissions::from_mode(0o777));
             builder.prefix(".larder-unchecked-").tempdir_in(parent)
         });
@@ -42,14 +43,14 @@ impl Aside {
         })
     }
 
-    /// What lies beside the version's place lies beside this folder too: a delta finds the version below it.
+    /// The version's folder. It is in the same parent folder as the version's place, so a delta finds its base.
     pub fn version(&self) -> &Path {
         self.temp.path()
     }
 
     /// Moves the version to its place, durably.
     pub fn take_its_place(self) -> Result<(), Failure> {
-        // An empty folder gives way.
+        // The rename replaces an empty folder.
         fs::rename(self.version(), &self.place).map_err(Failure::io(format!(
             "move the version to {}",
             self.place.display()

@@ -1,5 +1,5 @@
-//! The build options that were given on the command line, by name: for the manifest, and for refusing them where
-//! nothing is built.
+//! The build options that were given on the command line, by name. The manifest records them, and commands that do not
+//! build reject them.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::BuildArgs;
 
-/// Fills itself from the command line; it adds no option of its own. It must be the first field of
-/// [`BuildArgs`]: what other fields take is no longer seen.
+/// Collects the options from the command line; it adds no option of its own. It must be the first field of
+/// [`BuildArgs`], because options that other fields have consumed are no longer visible.
 #[derive(Clone, Default)]
 pub struct Given(Vec<GivenOption>);
 
@@ -21,7 +21,8 @@ struct GivenOption {
 }
 
 impl Given {
-    /// Those that say what the version holds and how, without those that the manifest has as fields.
+    /// Returns the options that determine the version's contents and format, except those with their own fields in the
+    /// manifest.
     pub fn of_version(&self) -> BTreeMap<String, String> {
         const FIELDS: [&str; 5] = ["key", "value", "values", "collect-as", "sign"];
         let bears = |option: &&GivenOption| {
@@ -37,9 +38,9 @@ impl Given {
         self.0.iter().any(|option| option.name == name)
     }
 
-    /// Those that mean nothing where a version has been built already: `--key, --compress`; `None` without any.
+    /// Lists the options that have no meaning for an existing version: `--key, --compress`. Returns `None` without any.
     pub fn for_building(&self) -> Option<String> {
-        // It is also what a push may do.
+        // This option also applies to pushes.
         let all = self.0.iter().filter(|option| option.name != "allow-empty");
         let names: Vec<String> = all.map(|option| format!("--{}", option.name)).collect();
         (!names.is_empty()).then(|| names.join(", "))

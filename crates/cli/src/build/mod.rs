@@ -1,10 +1,10 @@
-//! `larder build`: files in, a version out. `larder push` and the demo build here too.
+//! `larder build`: builds a version from files. `larder push` and the demo use it too.
 //!
 //! ```text
 //!  inputs ── larder-ingest: parse in parallel ── rows ──► one RowWriter per thread ──► Builder::finish
 //! ```
 //!
-//! Read `rows` for how rows get from files into the builder and how the memory is shared.
+//! `rows` passes rows from files to the builder, and divides the memory.
 
 mod aside;
 mod given;
@@ -206,7 +206,7 @@ pub enum Values {
 }
 
 impl BuildArgs {
-    /// JSON lines keyed by one field, all else at its default: what the demo builds.
+    /// The options for JSON lines with one key field and defaults otherwise, which the demo builds.
     pub fn json_lines(key: &str) -> BuildArgs {
         BuildArgs {
             given: Given::default(),
@@ -237,10 +237,10 @@ impl BuildArgs {
         }
     }
 
-    /// How the values of one key are collected. It follows from the options, never from the data.
+    /// Returns how the values of one key are collected. This depends only on the options, never on the data.
     ///
     /// # Errors
-    /// When the options contradict each other.
+    /// The options contradict each other.
     fn collect_as(&self) -> Result<CollectAs, Failure> {
         let own = match (&self.value, self.values) {
             (Some(_), _) => CollectAs::Text,
@@ -268,7 +268,7 @@ impl BuildArgs {
         }))
     }
 
-    /// What the manifest is to say of a build of these inputs.
+    /// Describes a build of these inputs, for the manifest.
     fn provenance(&self, inputs: &[String]) -> Result<larder_batch::Built, Failure> {
         let (value, value_column) = match (&self.value, self.values) {
             (Some(column), _) => ("column", Some(column.clone())),
@@ -353,16 +353,16 @@ pub fn run(command: BuildCommand) -> Result<(), Failure> {
     ))
 }
 
-/// What a build made.
+/// The result of a build.
 pub struct Built {
     pub manifest: Manifest,
-    /// Left out because what makes a record was null.
+    /// Rows that were skipped because their key or value was null.
     pub skipped_rows: u64,
     took: Duration,
 }
 
 impl Built {
-    /// One line: records, sizes, what the format adds, and how fast it went.
+    /// Returns one line: records, sizes, the overhead of the format, and the speed.
     pub fn summary(&self) -> String {
         if self.manifest.is_delta() {
             return self.delta_summary();
@@ -376,7 +376,7 @@ impl Built {
             ..
         } = self.manifest;
         let data_bytes = key_bytes + value_bytes;
-        // What every segment has in front says little of so few records.
+        // With so few records, the fixed size of segments would dominate the overhead.
         const TELLING: u64 = 1 << 20;
         let share = match data_bytes {
             0..TELLING => String::new(),
@@ -437,7 +437,8 @@ impl Built {
     }
 }
 
-/// Builds the inputs into the folder `out`; `place` is where the version will be. On any failure, ctrl-c included, nothing is left there.
+/// Builds the inputs into the folder `out`; `place` is the version's final location. On any failure, including ctrl-c,
+/// `out` is removed.
 pub fn build_into(
     inputs: &[String],
     args: &BuildArgs,
@@ -516,8 +517,8 @@ pub fn build_into(
     })
 }
 
-/// Copies a built version to where servers can pull it: the manifest last, so that nobody finds a
-/// version that is not whole.
+/// Copies a built version to a location from which servers can pull it. The manifest is copied last, so that an
+/// incomplete version is never visible.
 pub fn put_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), Failure> {
     let manifest = read_manifest(folder)?;
     let files: Vec<&str> = files_in(folder, &manifest).collect();
@@ -537,7 +538,7 @@ pub fn put_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), 
     Ok(())
 }
 
-/// Removes what [`put_version`] put: the manifest first, so that nobody begins to pull it.
+/// Removes a version that [`put_version`] copied. The manifest is removed first, so that no pull starts.
 pub fn remove_version(folder: &Path, target: &Location) -> Result<(), Failure> {
     if let Some(path) = target.as_local() {
         return std::fs::remove_dir_all(path)
@@ -553,7 +554,8 @@ pub fn remove_version(folder: &Path, target: &Location) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The segments that a version's folder is to have: its own, and of versions below it those that are there, too.
+/// Lists the segments that belong into a version's folder: its own, and those of its base versions that are in the same
+/// folder.
 fn files_in<'a>(folder: &'a Path, manifest: &'a Manifest) -> impl Iterator<Item = &'a str> {
     let below = manifest.layers.iter().flat_map(|layer| &layer.segments);
     let below = below.filter(|entry| folder.join(&entry.file).exists());
@@ -576,7 +578,7 @@ fn copying_runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(Failure::io("start copying"))
 }
 
-/// A folder that is removed when dropped, in `parent` or the system's place for such.
+/// Creates a temporary folder, in `parent` or the system's default. It is removed on drop.
 pub fn temp_folder(parent: Option<&Path>) -> Result<tempfile::TempDir, Failure> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("larder-");
@@ -589,7 +591,7 @@ pub fn temp_folder(parent: Option<&Path>) -> Result<tempfile::TempDir, Failure> 
     ))
 }
 
-/// An input for people: a URL without credentials and query, a path as it was given.
+/// Formats an input for messages: a URL without credentials and query, or a path as given.
 fn shown(input: &str) -> String {
     match input.contains("://") {
         true => {
@@ -599,7 +601,7 @@ fn shown(input: &str) -> String {
     }
 }
 
-/// Seconds since 1970. `SOURCE_DATE_EPOCH` overrules the clock, for builds that are to be the same byte for byte.
+/// Returns the build time in seconds since 1970. `SOURCE_DATE_EPOCH` overrides the clock, for reproducible builds.
 pub fn build_time() -> Result<u64, Failure> {
     const FIXED: &str = "SOURCE_DATE_EPOCH";
     match std::env::var(FIXED) {
@@ -615,7 +617,7 @@ pub fn build_time() -> Result<u64, Failure> {
     }
 }
 
-/// A path or URL of the command line.
+/// Parses a path or URL from the command line.
 pub fn parse_location(text: &str) -> Result<Location, Failure> {
     Location::parse(text).map_err(|error| Failure::usage(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! `--on`: a build of what differs from a version that there is.
+//! `--on`: builds a delta on an existing version.
 
 use std::fs::File;
 use std::io;
@@ -35,14 +35,14 @@ pub struct OnArgs {
     pub deleted: Vec<String>,
 }
 
-/// What the version that is built on decides.
+/// The options that the base version determines.
 const OF_THE_BASE: [&str; 3] = ["partitions", "compress", "no-filter"];
 
 impl OnArgs {
-    /// Opens the version that is built on, if there is one. `out` is where what is built will be.
+    /// Opens the base version, if there is one. `out` is the location of the new version.
     ///
     /// # Errors
-    /// There is no version, or none that can be built on for this store; an option is not to be given with it.
+    /// The base does not exist, belongs to another store or cannot be built on, or an option conflicts with it.
     pub fn open(
         &self,
         given: &Given,
@@ -99,10 +99,10 @@ impl OnArgs {
     }
 }
 
-/// A copy of a version that is at a URL, with the layers below it.
+/// A local copy of a version at a URL, with the layers below it.
 struct Fetched {
     folder: TempDir,
-    /// The URL or path that each layer's files were copied from, the lowest first.
+    /// The URL or path of each layer, the lowest first.
     roots: Vec<String>,
 }
 
@@ -131,7 +131,7 @@ impl Fetched {
                 }
             }
         }
-        // A server may have another live version by now.
+        // On a server, another version may have become live meanwhile.
         let is_same = copy(url, Manifest::FILE, path)? && read_manifest(path)? == manifest;
         match is_same {
             true => Ok(Fetched { folder, roots }),
@@ -142,10 +142,10 @@ impl Fetched {
     }
 }
 
-/// Where a server serves the files of a version.
+/// The form of the URL under which a server offers the files of a live version.
 const HTTP_PLACE: &str = "http://HOST:PORT/v1/stores/STORE/versions/live/files";
 
-/// Copies a file into `folder`. Returns whether there is such a file.
+/// Copies a file into `folder`. Returns whether the file exists.
 fn copy(root: &str, file: &str, folder: &Path) -> Result<bool, Failure> {
     interrupt::check()?;
     let place = parse_location(root)?.join(file)?;

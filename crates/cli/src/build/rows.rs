@@ -1,4 +1,4 @@
-//! Rows from files into the builder, and how the memory is shared between parsing and sorting.
+//! Passes rows from files to the builder, and divides the memory between parsing and sorting.
 
 use larder_batch::{Builder, RowWriter};
 use larder_ingest::{
@@ -11,19 +11,20 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::{Progress, Unit};
 
-/// A builder takes so many writers at a time, one for each parsing thread.
+/// Maximum number of writers of a builder, one for each parsing thread.
 const WRITERS_MAX: usize = 16;
 
-/// The shares of `--memory`.
+/// The division of `--memory`.
 pub struct Memory {
     pub parsing: ByteSize,
     pub sorting: ByteSize,
 }
 
 impl Memory {
-    /// Up to a gigabyte, a quarter is for parsing; sorting, which spills to disk what does not fit, takes the rest. Who
-    /// gives more may have long rows: a fifth is for parsing then, so that the longest row fits there as well as in a
-    /// quarter of the rest. The shares do not depend on the threads, so neither does what can be loaded.
+    /// Divides the memory. Up to 1 GiB, parsing has a quarter, and sorting, which spills to disk, has the rest. Beyond
+    /// that, parsing has a fifth of the total, because rows may be long: the longest row that fits there also fits into
+    /// a quarter of the rest. The shares do not depend on the number of threads, so neither does the set of inputs that
+    /// can be built.
     pub fn share(memory: ByteSize) -> Result<Memory, Failure> {
         const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
         const QUARTER_UP_TO: u64 = 1 << 30;
@@ -40,10 +41,10 @@ impl Memory {
     }
 }
 
-/// Parses all inputs and hands their rows to the builder; says how many rows were left out.
+/// Parses all inputs and passes their rows to the builder. Returns the number of skipped rows.
 ///
 /// # Errors
-/// When an input cannot be read, or holds no rows and that was not allowed.
+/// An input cannot be read, or has no rows although that is not allowed.
 pub fn feed(
     inputs: &[String],
     args: &BuildArgs,
@@ -61,7 +62,7 @@ pub fn feed(
         return Ok(done);
     }
     let mut options = input_options(&args.on.deleted, args, memory)?;
-    // It has to be one that is there; nobody looks at it.
+    // The column must exist; its values are not used.
     options.value = ValueSpec::Column(args.key[0].clone());
     let says = Says::Removed {
         files_before: done.files,
@@ -76,11 +77,11 @@ pub fn feed(
     Ok(done)
 }
 
-/// What rows say of their keys.
+/// The meaning of rows for their keys.
 #[derive(Clone, Copy)]
 enum Says {
     Given,
-    /// They come after the rows of so many files.
+    /// The keys are removed. `files_before` files of other rows precede them.
     Removed {
         files_before: u64,
     },
@@ -111,9 +112,9 @@ fn feed_files(
     })
 }
 
-/// The columns of the first input that says what they are, for who did not name a key. Nothing is read of standard input.
+/// Returns the columns of the first input that names them, for an error without `--key`. Standard input is not read.
 pub fn columns(inputs: &[String], args: &BuildArgs) -> Option<String> {
-    /// No column's name.
+    /// A name that no column has.
     const NONE: &str = "\0";
     struct Nowhere;
     impl RowSink for Nowhere {
@@ -132,7 +133,8 @@ pub fn columns(inputs: &[String], args: &BuildArgs) -> Option<String> {
     }
 }
 
-/// A version of nothing is most often a fault before it: a job that wrote a header and no rows, a key of another name.
+/// Rejects a version without rows. It usually results from an earlier error: a job that wrote only a header, or a wrong
+/// key name.
 fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
     if done.rows > 0 {
         return Ok(());
@@ -150,7 +152,7 @@ fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
             columns.join(", ")
         )));
     }
-    // Nothing may have changed.
+    // There may be no changes.
     let is_of_changes = args.on.on.is_some() && !args.on.full;
     if args.allow_empty || (is_of_changes && done.skipped == 0) {
         return Ok(());
@@ -165,7 +167,7 @@ fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
     ))
 }
 
-/// What the command says of it.
+/// Converts an error of the ingest into the command's failure.
 pub fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
     let exit_code = match &error {
         larder_ingest::Error::Options { .. } | larder_ingest::Error::Column { .. } => 2,
@@ -187,10 +189,11 @@ pub fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
     Failure { exit_code, message }
 }
 
-/// The part of `--memory` that one row, page or batch may take is at least this one: a fifth.
+/// The memory for one row, page or batch is at least one part in this number of `--memory`: a fifth.
 const SHARE_OF_ONE: u64 = 5;
 
-/// The part of `--memory` that collecting the values of one key may take is at least this one: an eighth of what is for sorting.
+/// The memory for collecting the values of one key is at least one part in this number of `--memory`: an eighth of the
+/// memory for sorting.
 const SHARE_OF_KEY: u64 = 11;
 
 struct Sink<'a> {
@@ -222,8 +225,8 @@ impl RowSink for Sink<'_> {
     }
 }
 
-/// Why a version was not written; of two rows of one key with where a person can find them, of too little memory with how much
-/// would do.
+/// Converts an error of the builder into the command's failure. For two rows with the same key, it adds their places;
+/// for too little memory, the sufficient amount.
 pub fn unwritten(error: larder_batch::Error, places: &Places, memory: ByteSize) -> Failure {
     if matches!(error, larder_batch::Error::Cancelled) {
         return Failure::interrupted("interrupted; nothing was left behind");
@@ -254,10 +257,10 @@ pub fn unwritten(error: larder_batch::Error, places: &Places, memory: ByteSize) 
     failure
 }
 
-/// What `args` say of the inputs.
+/// Returns the options of the inputs.
 ///
 /// # Errors
-/// An option is not what it should be.
+/// An option is invalid.
 pub fn input_options(
     inputs: &[String],
     args: &BuildArgs,
@@ -304,7 +307,7 @@ pub fn input_options(
         comment: optional("--comment", &args.comment)?,
         types: args.schema.clone(),
         memory: memory.parsing,
-        // What the builder takes of one value; it does not know of `--memory` as a whole.
+        // The builder's limit for one value. The ingest does not know `--memory`.
         value_bytes_max: VALUE_BYTES_MAX.min(memory.sorting.0 / 4),
         null_key: nulls,
         null_value: nulls,
@@ -319,7 +322,7 @@ fn delimiter(text: &str) -> Result<u8, Failure> {
     }
 }
 
-/// A column and its type, as `--schema` has them. The column's name may hold colons.
+/// Parses a column and its type from `--schema`. The column's name may contain colons.
 pub fn parse_type(text: &str) -> Result<(String, CellType), String> {
     match text.rsplit_once(':') {
         Some((column, cell_type)) if !column.is_empty() => {

@@ -1,11 +1,12 @@
-//! Gates of `larder build` and `larder push`: what a version must satisfy, and the report on it.
+//! Gates of `larder build` and `larder push`: the conditions that a version must meet, and the report on them.
 //!
 //! ```text
-//!  larder build ─► a folder beside --out ─► judged here ─► renamed to --out
-//!  larder push  ─► the program here ─► the server, which judges before the swap
+//!  larder build ─► a folder next to --out ─► evaluated here ─► renamed to --out
+//!  larder push  ─► the program runs here ─► the server, which evaluates the gates before the swap
 //! ```
 //!
-//! `larder build` judges before anything is at `--out`. In a push the server judges; what is told here of the same gates is for the report.
+//! `larder build` evaluates the gates before anything exists at `--out`. In a push, the server evaluates them; results
+//! of the same gates here are only for the report.
 
 mod report;
 
@@ -84,22 +85,22 @@ pub struct GateArgs {
     report: Option<PathBuf>,
 }
 
-/// The gates that were asked for, read and in order.
+/// The requested gates, parsed.
 pub struct Asked {
     pub gates: Gates,
     program: Option<Program>,
     report: Option<PathBuf>,
 }
 
-/// The version that a new one is compared with.
+/// The version with which a new one is compared.
 pub struct Earlier {
-    /// As people call it.
+    /// Its name in messages.
     pub name: String,
     pub manifest: Manifest,
 }
 
 impl Earlier {
-    /// The version at a path or URL.
+    /// Reads the manifest of a version at a path or URL.
     pub fn read(place: &str) -> Result<Earlier, Failure> {
         let location = parse_location(place)?;
         let manifest = location.join(Manifest::FILE);
@@ -127,7 +128,7 @@ impl Earlier {
 }
 
 impl GateArgs {
-    /// Reads what the options name, before minutes of building. `allow_empty` is an option of the build.
+    /// Reads the files that the options name, before minutes of building. `allow_empty` is a build option.
     pub fn read(&self, allow_empty: bool) -> Result<Asked, Failure> {
         let canary = match &self.canary {
             Some(path) => read_canary(path)?,
@@ -158,7 +159,7 @@ impl GateArgs {
 }
 
 impl Asked {
-    /// Whether `larder build` has anything to judge or to report.
+    /// Whether `larder build` has any gates or a report.
     pub fn is_any(&self) -> bool {
         let plain = Gates {
             allow_empty: self.gates.allow_empty,
@@ -167,20 +168,20 @@ impl Asked {
         self.gates != plain || self.looks_here()
     }
 
-    /// Whether what is judged is more than the manifest.
+    /// Whether evaluation needs more than the manifest.
     pub fn opens_version(&self) -> bool {
         self.program.is_some() || !self.gates.canary.is_empty()
     }
 
-    /// Whether a push has to look at the version itself.
+    /// Whether a push must examine the version locally.
     pub fn looks_here(&self) -> bool {
         self.program.is_some() || self.report.is_some()
     }
 
-    /// Judges a version in a folder, and writes the report, passed or not.
+    /// Evaluates the gates of a version in a folder, and writes the report in either case.
     ///
     /// # Errors
-    /// `REFUSED`: every gate that was not passed.
+    /// `REFUSED`: all gates that failed.
     pub fn judge(&self, folder: &Path, before: Option<&Earlier>) -> Result<(), Failure> {
         let manifest = crate::build::read_manifest(folder)?;
         let mut verdicts = self.of_manifest(&manifest, before);
@@ -191,10 +192,10 @@ impl Asked {
         refused(&verdicts, "nothing was left at its place")
     }
 
-    /// What this machine can do for a push: the program, and the report on what the server will judge as well.
+    /// Does the local part of a push: runs the program, and writes the report on all gates.
     ///
     /// # Errors
-    /// `REFUSED` by the program; the other gates are the server's.
+    /// `REFUSED` if the program rejects the version. The server evaluates the other gates.
     pub fn look(
         &self,
         manifest: &Manifest,
@@ -322,7 +323,7 @@ fn read_canary(path: &Path) -> Result<Vec<Canary>, Failure> {
     Ok(canary)
 }
 
-/// A version may grow to many times what it was.
+/// Parses a growth limit, which may exceed 100%.
 fn parse_growth(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim();
     match number.parse::<f64>() {

@@ -1,4 +1,5 @@
-//! The report on a version: what its gates say, and what its columns hold beside those of the version before. A page that opens from disk.
+//! The report on a version: the results of its gates, and its columns compared with those of the previous version. The
+//! page is self-contained.
 
 use std::fmt::{self, Write as _};
 
@@ -73,7 +74,7 @@ fn gates(out: &mut String, verdicts: &[Verdict]) -> fmt::Result {
         out,
         "<h2>Gates</h2><div class=wide><table><tr><th class=text>gate<th class=text>column<th class=text>expected<th class=text>got<th class=text>"
     )?;
-    // Those that refuse come first.
+    // Failed gates come first.
     let (failed, passed): (Vec<_>, Vec<_>) = verdicts.iter().partition(|it| !it.is_passed);
     for verdict in failed.into_iter().chain(passed) {
         let (class, word) = match verdict.is_passed {
@@ -120,7 +121,7 @@ fn columns(out: &mut String, manifest: &Manifest, before: Option<&Earlier>) -> f
     Ok(())
 }
 
-/// The same column of the version before: the key is the key, whatever it is called.
+/// Returns the same column of the previous version. The key corresponds to the key, whatever its name.
 fn same<'a>(column: &Column, profile: &Profile, earlier: &'a Profile) -> Option<&'a Column> {
     match std::ptr::eq(column, &profile.key) {
         true => Some(&earlier.key),
@@ -197,7 +198,7 @@ fn psi(shift: &Shift) -> String {
     }
 }
 
-/// Bars of the shares of the rows, beside those of the version before.
+/// Draws the shares of rows as bars, next to those of the previous version.
 fn distribution(
     out: &mut String,
     column: &Column,

@@ -1,4 +1,4 @@
-//! `larder store list` and `larder store info`: what is there.
+//! `larder store list` and `larder store info`: show stores and their versions.
 
 use clap::Args;
 use larder_protocol::http::{BuiltStatus, PullStatus, StoreStatus, VersionStatus};
@@ -190,9 +190,9 @@ fn per_record(version: &VersionStatus) -> String {
     )
 }
 
-/// What a version takes beyond its keys and values; negative when it is compressed.
+/// Formats a version's size beyond its keys and values; negative if it is compressed.
 pub fn overhead(size_bytes: u64, data_bytes: u64) -> String {
-    // What every segment has in front says little of so few records.
+    // With so few records, the fixed size of segments would dominate.
     const TELLING: u64 = 1 << 20;
     if data_bytes < TELLING {
         return "-".to_owned();
@@ -203,7 +203,7 @@ pub fn overhead(size_bytes: u64, data_bytes: u64) -> String {
 
 fn pull_line(pull: &PullStatus) -> String {
     match pull.bytes_total {
-        // It has no number before its manifest is read.
+        // The version has no number before its manifest is read.
         0 => pull.state.to_string(),
         total => format!(
             "version {}: {} {:.0}%",

@@ -1,4 +1,4 @@
-//! `larder store`: what a server holds, and what may be done to it. All of it over HTTP.
+//! `larder store`: inspects and changes a server's stores, over HTTP.
 
 mod list;
 pub mod records;
@@ -47,7 +47,7 @@ pub struct VersionArgs {
 }
 
 impl VersionArgs {
-    /// As it was named; `None` for the live one.
+    /// Returns the given version; `None` for the live one.
     fn named(&self) -> Option<WhichVersion> {
         self.place.or(self.version)
     }

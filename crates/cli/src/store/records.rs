@@ -1,4 +1,4 @@
-//! `larder store get`, `sample`, `dump` and `diff`: the records themselves.
+//! `larder store get`, `sample`, `dump` and `diff`: show records.
 
 use std::io::{IsTerminal, Read};
 
@@ -111,7 +111,7 @@ pub fn get(args: GetArgs) -> Result<(), Failure> {
     output::print_json(&object)
 }
 
-/// What `STORE KEY` or `STORE:KEY` means.
+/// Parses `STORE KEY` or `STORE:KEY`.
 fn store_and_key<'a>(
     store: &'a str,
     key: Option<&'a str>,
@@ -130,7 +130,7 @@ fn store_and_key<'a>(
     Ok((name, key))
 }
 
-/// For who gives the key of a Redis client.
+/// Returns a hint if the key has the form of a Redis client's key.
 pub fn key_hint(store: &StoreName, key: &[u8]) -> String {
     let prefix = format!("{store}:");
     match key.strip_prefix(prefix.as_bytes()) {
@@ -168,7 +168,7 @@ pub fn sample(args: SampleArgs) -> Result<(), Failure> {
 
 pub fn dump(args: DumpArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
-    // Where the records themselves go to the screen, they are progress enough.
+    // On a terminal, the records themselves show the progress.
     let quiet = std::io::stdout().is_terminal();
     let progress = Progress::new(Unit::Records, "dumping", quiet);
     let which = args.version.named();
@@ -188,7 +188,7 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
     }
 }
 
-/// Why a dump ended before its end: the server has noted damage that it met.
+/// Returns the reason why a dump was incomplete. The server has recorded damage that it found.
 fn broken_dump(
     admin: &AdminClient,
     store: &StoreName,
@@ -213,7 +213,8 @@ fn broken_dump(
     }
 }
 
-/// Of the version asked for, or else the live one; 0 if it is not there, which the dump will say.
+/// Returns the number of records of the given or the live version. Returns 0 if it does not exist; the dump then
+/// reports that.
 fn record_count(store: &StoreStatus, which: Option<WhichVersion>) -> u64 {
     let wanted = |kept: &&VersionStatus| match which {
         Some(WhichVersion::Number(id)) => kept.version == id.0,
@@ -264,7 +265,7 @@ fn change_line(change: &DiffChange) -> String {
     format!("{sign} {}", change.key)
 }
 
-/// A value on one line of bearable length.
+/// Shortens a value to one line of limited length.
 fn shorten(value: &str) -> String {
     const SHOWN_CHARS_MAX: usize = 120;
     let mut shown: String = value.chars().take(SHOWN_CHARS_MAX).collect();

@@ -1,4 +1,4 @@
-//! `larder store verify`, `rollback`, `swap` and `remove`: what is done to versions as a whole.
+//! `larder store verify`, `rollback`, `compact`, `swap` and `remove`: operations on versions.
 
 use std::time::{Duration, Instant};
 
@@ -150,7 +150,7 @@ pub fn rollback(args: RollbackArgs) -> Result<(), Failure> {
 }
 
 pub fn swap(args: SwapArgs) -> Result<(), Failure> {
-    // The command line has one or the other.
+    // The command line has one of the two.
     let to = args.place.or(args.version).unwrap_or(WhichVersion::Live);
     let admin = args.server.admin()?;
     let result = admin.swap_forced(&args.store, to, args.force)?;
