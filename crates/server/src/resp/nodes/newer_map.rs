@@ -28,7 +28,8 @@ pub(super) fn is_due(view: &View) -> bool {
     !view.is_held_surely(boot_ms())
 }
 
-/// Compares the epoch of a node's map with that of this node, and adopts the live versions if that map is newer.
+/// Compares a node's map with this node's map. If it is newer, adopts its live versions or rejects reads, as
+/// configured.
 pub(super) async fn compare(shared: Arc<Shared>, peers: Rc<Peers>, node: NodeId) {
     // After a timeout, the node is queried again a second later.
     let _ = timeout(PATIENCE, compare_maps(&shared, &peers, node)).await;
