@@ -1,4 +1,4 @@
-"""What a program does with redis-py, against a larder at the port that is given. The store s has the keys k0 to k99."""
+"""Typical uses of redis-py, with a larder server at the given port. The store s has the keys k0 to k99."""
 
 import sys
 
@@ -17,7 +17,7 @@ def run(port, protocol):
     client, other = connect(), connect()
     client.flushall()
 
-    # A transaction that is tried again when somebody comes in between.
+    # A transaction that is retried after a conflicting write.
     tries = []
 
     def add(pipe):
@@ -42,7 +42,7 @@ def run(port, protocol):
         except redis.WatchError:
             pass
 
-    # A pipeline is a transaction unless it is told otherwise: tables and stores.
+    # By default, a pipeline is a transaction. This one uses tables and stores.
     pipe = client.pipeline()
     pipe.get("s:k1").set("t|a", "v").get("t|a").mget("s:k1", "s:none").incrbyfloat("t|f", 1.5).time()
     check(pipe.execute()[:5], ["v", True, "v", ["v", None], 1.5])
@@ -62,7 +62,7 @@ def run(port, protocol):
     except redis.ResponseError as error:
         check(str(error).split()[0], "NOWRITE")
 
-    # A feed: its reader is told of each post.
+    # A feed, whose reader is notified of each post.
     client.execute_command(
         "JOIN.CREATE",
         "timeline",

@@ -1,4 +1,4 @@
-"""redis-py's client-side cache, against a larder at the port that is given: of rows, hashes and rows that joins compute."""
+"""redis-py's client-side cache of rows, hashes and join outputs, with a larder server at the given port."""
 
 import sys
 
@@ -29,14 +29,14 @@ def run(port):
         calls = int(other.info("stats")["total_commands_processed"])
         check(read(), expected)
         check(cache.size, cached)
-        # The second INFO is the only command that the server has seen since.
+        # The second INFO is the only command that reached the server in between.
         check(int(other.info("stats")["total_commands_processed"]) - calls, 1)
 
     for round in range(1, 4):
         other.set("t|a", f"v{round}")
         other.hset("h:1", "f", f"w{round}")
         other.set(f"post|bob|{round}", f"text {round}")
-        # All invalidations come before the reply.
+        # All invalidations arrive before the reply.
         client.ping()
         check_cached(lambda: client.get("t|a"), f"v{round}")
         check_cached(lambda: client.hget("h:1", "f"), f"w{round}")
@@ -45,7 +45,7 @@ def run(port):
         check_cached(lambda: client.get("s:k1"), "v")
     other.delete("sub|ann|bob")
     client.ping()
-    # redis-py does not cache that a key is absent.
+    # redis-py does not cache the absence of a key.
     check(client.get("tline|ann|3|bob"), None)
     other.flushall()
     client.ping()

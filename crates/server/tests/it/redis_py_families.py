@@ -1,4 +1,4 @@
-"""Locks, leaderboards and sets with redis-py, against a larder at the port that is given."""
+"""Locks, leaderboards and sets through redis-py, with a larder server at the given port."""
 
 import sys
 
@@ -34,7 +34,7 @@ def locks(client):
         lock.release()
         check(client.exists(name), 0)
         refused(lock.release, LockError)
-        # A lock that somebody else has by now.
+        # A lock that another client holds by now.
         lock.acquire()
         client.set(name, "somebody")
         for call in [lambda: lock.extend(1), lock.reacquire, lock.release]:

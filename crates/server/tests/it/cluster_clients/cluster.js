@@ -1,5 +1,5 @@
-// A stock client of Redis Cluster: node cluster.js HOST:PORT. It finds ioredis by NODE_PATH. For each line that it reads it works, and
-// says that it is content.
+// ioredis as a client of Redis Cluster: node cluster.js HOST:PORT. NODE_PATH contains ioredis. For each line of its input, the
+// program uses the cluster and then prints "content".
 const Redis = require("ioredis");
 const assert = require("assert");
 const readline = require("readline");
@@ -12,7 +12,7 @@ async function work(client) {
   for (const [key, value] of Object.entries(rows)) assert.equal(await client.set(key, value), "OK");
   for (const [key, value] of Object.entries(rows)) assert.equal(await client.get(key), value);
   assert.deepEqual(await client.mget("jspost|{u1}|0", "jspost|{u1}|1"), ["1.0", "1.1"]);
-  // Of one slot: this client sends a pipeline to one node.
+  // The keys are in one slot, because this client sends a pipeline to a single node.
   const answers = await client.pipeline().get("jspost|{u2}|0").get("jspost|{u2}|2").exec();
   assert.deepEqual(answers, [[null, "2.0"], [null, "2.2"]]);
   const done = await client.multi().incr("jsn|{u3}").incr("jsn|{u3}").get("jsn|{u3}").del("jsn|{u3}").exec();

@@ -1,4 +1,4 @@
-"""A stock cluster client against a larder that is a cluster of one node: python cluster.py PORT."""
+"""redis-py's cluster client with a larder cluster of one node: python cluster.py PORT."""
 
 import sys
 

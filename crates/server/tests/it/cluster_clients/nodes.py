@@ -1,4 +1,4 @@
-"""A stock client of Redis Cluster: python nodes.py HOST:PORT. For each line that it reads it works, and says that it is content."""
+"""redis-py as a client of Redis Cluster: python nodes.py HOST:PORT. For each line of its input, it uses the cluster and prints "content"."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Hashes and JSON documents by redis-py, as its own tests use them, in both versions of the protocol."""
+"""Hashes and JSON documents through redis-py, as in its own tests, in both protocol versions."""
 
 import sys
 

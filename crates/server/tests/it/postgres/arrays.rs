@@ -1,4 +1,4 @@
-//! Arrays of PostgreSQL as JSON arrays, as `to_json` makes them, whichever way they come and go.
+//! PostgreSQL arrays as JSON arrays, in the format of `to_json`, for rows from loads, from the stream, and in writes.
 
 use super::cluster::Cluster;
 use super::random::Dice;
@@ -19,7 +19,7 @@ const SCHEMA: &str = "CREATE TYPE mood AS ENUM ('sad', 'very glad', 'NULL');
     CREATE PUBLICATION larder FOR ALL TABLES";
 const COLUMNS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
-/// Elements of each type, as SQL.
+/// Elements of each type, as SQL literals.
 const ELEMENTS: [&[&str]; 10] = [
     &["0", "-1", "2147483647", "NULL"],
     &["true", "false", "NULL"],
@@ -83,12 +83,12 @@ fn list(dice: &mut Dice, column: usize, len: u64) -> String {
     format!("ARRAY[{}]::{}[]", elements.join(","), TYPES[column])
 }
 
-/// An array as SQL: null, empty, of one or two dimensions, or one whose index begins elsewhere.
+/// Returns an array as SQL: null, empty, with one or two dimensions, or with another lower bound.
 fn array(dice: &mut Dice, column: usize) -> String {
     match dice.roll(8) {
         0 => "NULL".to_owned(),
         1 => "'{}'".to_owned(),
-        // JSON does not tell an array of arrays from an array of JSON arrays.
+        // JSON cannot distinguish a two-dimensional array from an array of JSON arrays.
         2 | 3 if TYPES[column] != "jsonb" => {
             let (rows, len) = (1 + dice.roll(3), 1 + dice.roll(3));
             let rows: Vec<String> = (0..rows).map(|_| list(dice, column, len)).collect();
@@ -153,7 +153,7 @@ fn arrays_are_what_to_json_makes_of_them() {
         let id = format!("r{round}");
         let key = format!("thing|{id}");
         if round % 2 == 0 {
-            // It is here before the row is.
+            // Makes larder load the row's absence before the row exists.
             client.check(&format!("GET {key}"), "$-1");
         }
         sql.run(&format!(
@@ -164,7 +164,7 @@ fn arrays_are_what_to_json_makes_of_them() {
         let expected = sql.one(&oracle(&id));
         let shown = format!("${}|{expected}", expected.len());
         client.check(&format!("GET {key}"), &shown);
-        // One column changes, of a row that came by the stream or by a load.
+        // Updates one column of a row that arrived by the stream or by a load.
         let column = dice.roll(10) as usize;
         let changed = array(&mut dice, column);
         let name = COLUMNS[column];
@@ -175,7 +175,7 @@ fn arrays_are_what_to_json_makes_of_them() {
         let expected = sql.one(&oracle(&id));
         let shown = format!("${}|{expected}", expected.len());
         client.check(&format!("GET {key}"), &shown);
-        // What is read can be written.
+        // A value that was read can be written back.
         let copy = format!("thing|copy{round}");
         assert_eq!(
             client.ask_words(&["SET", &copy, &expected]),

@@ -1,6 +1,7 @@
-//! A PostgreSQL of the tests' own, and connections that a test talks SQL on.
+//! PostgreSQL instances for tests, and SQL connections to them.
 //!
-//! Most tests share one and have a database each; it is stopped when the tests end. One whose test kills it has its own.
+//! Most tests share one instance, with a database each; it is stopped when the tests end. A test that kills its
+//! instance starts a separate one.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::OnceLock;
@@ -20,17 +21,17 @@ extern "C" fn stop_shared() {
 static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
 
 impl Cluster {
-    /// The one that tests share. `None`, with a word about it, where PostgreSQL is not installed.
+    /// Returns the shared instance. If PostgreSQL is not installed, reports that and returns `None`.
     pub fn shared() -> Option<&'static Cluster> {
         let cluster = SHARED.get_or_init(|| {
-            // SAFETY: the function touches nothing but a static that lives to the end.
+            // SAFETY: the function accesses only a static that is never dropped.
             unsafe { libc::atexit(stop_shared) };
             Cluster::start(&[])
         });
         cluster.as_ref()
     }
 
-    /// One of a test's own; `settings` win over what all have.
+    /// Starts a separate instance. `settings` override the common ones.
     pub fn start(settings: &[&str]) -> Option<Cluster> {
         let usual = [
             "wal_level=logical",
@@ -46,7 +47,7 @@ impl Cluster {
         self.0.port
     }
 
-    /// Writes a file of its data folder.
+    /// Writes a file into its data folder.
     pub fn put(&self, name: &str, text: &str) {
         let path = self.0.folder().join("data").join(name);
         std::fs::write(&path, text).expect("written");
@@ -56,12 +57,12 @@ impl Cluster {
         programs.give(&path).expect("given away");
     }
 
-    /// Starts it again.
+    /// Starts the stopped instance again.
     pub fn begin(&self) {
         self.0.begin();
     }
 
-    /// Ends it as SIGKILL to all its processes does, or asks it to stop (the fast shutdown).
+    /// Ends the instance: kills all its processes with SIGKILL (`at_once`), or performs a fast shutdown.
     pub fn kill(&self, at_once: bool) {
         match at_once {
             true => self.0.kill(),
@@ -69,7 +70,7 @@ impl Cluster {
         }
     }
 
-    /// A new database, and a connection to it.
+    /// Creates a database and returns a connection to it.
     pub fn database(&self, name: &str) -> Sql {
         let name = super::named(name);
         Sql::to(self.port(), "postgres").run(&format!("CREATE DATABASE {name}"));
@@ -77,7 +78,7 @@ impl Cluster {
     }
 }
 
-/// A connection that a test talks SQL on.
+/// An SQL connection for a test.
 pub struct Sql {
     runtime: tokio::runtime::Runtime,
     client: Client,
@@ -108,7 +109,7 @@ impl Sql {
         Sql::connect(port, database).expect("PostgreSQL runs")
     }
 
-    /// Another connection to the same database.
+    /// Opens another connection to the same database.
     pub fn another(&self) -> Sql {
         Sql::to(self.port, &self.database)
     }
@@ -117,7 +118,7 @@ impl Sql {
         self.url_at(self.port)
     }
 
-    /// The database's address behind another port.
+    /// Returns the URL of the database through another port, such as a proxy's.
     pub fn url_at(&self, port: u16) -> String {
         format!("postgres://postgres@127.0.0.1:{port}/{}", self.database)
     }
@@ -134,7 +135,7 @@ impl Sql {
         done.map_err(|error| format!("{error} {:?}", error.as_db_error()))
     }
 
-    /// The rows, their columns joined by `,`.
+    /// Returns the rows, with columns joined by `,`.
     pub fn rows(&mut self, sql: &str) -> Vec<String> {
         let messages = self.runtime.block_on(self.client.simple_query(sql));
         let messages = messages.unwrap_or_else(|error| panic!("{sql}: {error}"));

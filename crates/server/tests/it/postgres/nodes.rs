@@ -1,4 +1,4 @@
-//! Several nodes of a cluster whose tables are in one database: each follows it by itself.
+//! Several nodes of a cluster with tables in one PostgreSQL database. Each node follows the database independently.
 
 use super::cluster::{Cluster, Sql};
 use super::{POSTS_THROUGH, SCHEMA};
@@ -17,7 +17,7 @@ fn nodes(name: &str, threads: u32) -> Option<(Sql, Nodes)> {
         .set("tables.replicas", 2)
         .set("postgres.url", sql.url())
         .set("postgres.slot", "permanent")
-        // Each database has its own, and slots are of all of them.
+        // Replication slots are global in PostgreSQL, so that each database needs another name.
         .set("postgres.slot_name", name)
         .set(TOML, POSTS_THROUGH);
     let nodes = options.start()?;
@@ -47,7 +47,8 @@ fn rows_of_postgresql_are_read_and_written_through_every_node() {
         cluster.wait_for("each node has a slot of its own", || {
             slots(&mut sql, &name) == own
         });
-        // Whoever owns a row's slot answers; loads come from PostgreSQL wherever it is computed.
+        // The owner of a row's slot answers reads of it. A node that computes an output loads its source rows from
+        // PostgreSQL itself.
         for node in 0..3 {
             let mut client = cluster.client(node);
             for author in 0..10 {
@@ -62,7 +63,7 @@ fn rows_of_postgresql_are_read_and_written_through_every_node() {
                 client.check(&format!("RANGECOUNT tline|u{user}| tline|u{user}}}"), ":10");
             }
         }
-        // What is written through one node is at once what every node reads of the row, and soon what is computed of it.
+        // A write through one node is immediately visible at every node, and soon in the outputs computed from it.
         for round in 2..20 {
             let (by, author) = (round % 3, round % 10);
             let key = format!("post|a{author}|{round:010}");
@@ -79,7 +80,7 @@ fn rows_of_postgresql_are_read_and_written_through_every_node() {
             }
         }
         assert_eq!(sql.one("SELECT count(*) FROM posts"), "28");
-        // What changes in PostgreSQL reaches all of them.
+        // A change in PostgreSQL reaches all nodes.
         sql.run(
             "DELETE FROM posts WHERE time > 1; UPDATE posts SET body = 'again' WHERE author = 'a4'",
         );
@@ -117,7 +118,7 @@ fn rows_of_postgresql_outlive_the_node_that_answered_for_them() {
     cluster.wait_until_served();
     sql.run("UPDATE posts SET body = 'later'");
     read_all(&cluster, 1, "$5|later");
-    // What it left holds PostgreSQL's log, until it is back.
+    // The replication slot of the killed node retains PostgreSQL's log until the node returns.
     cluster.wait_for("PostgreSQL has noticed", || {
         slots(&mut sql, name)[2] == format!("{name}_n3,f")
     });

@@ -1,13 +1,13 @@
-//! A way to PostgreSQL that tests can cut and hold up.
+//! A proxy to PostgreSQL whose connections tests can cut and stall.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What every connection obeys.
+/// The state that all connections share.
 #[derive(Default)]
 struct Rule {
-    /// What comes from PostgreSQL on replication connections waits.
+    /// Whether data from PostgreSQL on replication connections is withheld.
     held: bool,
     refuses: bool,
     open: Vec<TcpStream>,
@@ -40,14 +40,14 @@ impl Proxy {
         self.port
     }
 
-    /// Cuts all connections.
+    /// Closes all connections.
     pub fn cut(&self) {
         for stream in self.rule.0.lock().unwrap().open.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Lets nobody through, or lets them through again.
+    /// Rejects new connections and closes existing ones, or accepts new ones again.
     pub fn refuse(&self, refuses: bool) {
         self.rule.0.lock().unwrap().refuses = refuses;
         if refuses {
@@ -55,7 +55,7 @@ impl Proxy {
         }
     }
 
-    /// Holds up what replication tells, or lets it go on.
+    /// Withholds the data of replication connections, or forwards it again.
     pub fn hold(&self, held: bool) {
         self.rule.0.lock().unwrap().held = held;
         self.rule.1.notify_all();

@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL, with certificates of the tests' own.
+//! TLS to PostgreSQL, with the tests' own certificates.
 
 use larder_testing::certificates::{Authority, Signed, date_time_ymd, self_signed};
 
@@ -6,7 +6,7 @@ use super::cluster::{Cluster, Sql};
 use super::{SCHEMA, TABLES, server};
 use crate::resp::Client;
 
-/// A file, as it is named in an address.
+/// Writes a file and returns its path for use in a URL.
 fn file(authority: &Authority, name: &str, text: &str) -> String {
     authority.file(name, text).display().to_string()
 }
@@ -15,7 +15,8 @@ fn root(authority: &Authority) -> String {
     authority.path("ca.pem").display().to_string()
 }
 
-/// A PostgreSQL that lets the role larder in with TLS and its password alone, and the role certified with a certificate.
+/// Starts a PostgreSQL that requires TLS and a password for the role `larder`, and a client certificate for the role
+/// `certified`.
 fn encrypted(root: &str) -> Option<(Cluster, Sql)> {
     let cluster = Cluster::start(&[])?;
     let mut sql = cluster.database("blog");
@@ -33,17 +34,17 @@ fn encrypted(root: &str) -> Option<(Cluster, Sql)> {
     Some((cluster, sql))
 }
 
-/// Has PostgreSQL show this certificate from now on.
+/// Makes PostgreSQL present this certificate.
 fn show(cluster: &Cluster, sql: &mut Sql, shown: &Signed) {
     cluster.put("server.crt", &shown.certificate);
     cluster.put("server.key", &shown.key);
-    // Each by itself: ALTER SYSTEM runs in no transaction.
+    // Two calls, because ALTER SYSTEM cannot run in a transaction block.
     sql.run("ALTER SYSTEM SET ssl = on");
     sql.run("ALTER SYSTEM SET ssl_ca_file = 'root.crt'");
     reload(cluster, sql);
 }
 
-/// Until connections that are made are of the new settings.
+/// Reloads the configuration, and waits until new connections use it.
 fn reload(cluster: &Cluster, sql: &mut Sql) {
     let since = sql.one("SELECT pg_conf_load_time()");
     sql.run("SELECT pg_reload_conf()");
@@ -53,7 +54,7 @@ fn reload(cluster: &Cluster, sql: &mut Sql) {
     }
 }
 
-/// Reads through larder with such an address, and follows a change.
+/// Checks that larder can read through this URL and follows a change.
 #[track_caller]
 fn reads(sql: &mut Sql, url: &str) {
     let server = server(url, TABLES);
@@ -69,7 +70,7 @@ fn reads(sql: &mut Sql, url: &str) {
         )
     };
     assert_eq!(sql.one(&connections("NOT ssl")), "0");
-    // That of the server before may end a moment later.
+    // The stream of the previous server may end a moment later.
     let streams = connections("ssl AND backend_type = 'walsender'");
     client.until("one stream", |_| sql.one(&streams) == "1");
 }
@@ -97,7 +98,7 @@ fn connections_are_as_safe_as_the_address_asks_for() {
         format!("postgres://larder:secret@127.0.0.1:{port}/blog{rest}")
     };
     reload(&cluster, &mut sql);
-    // The server cannot.
+    // The server does not support TLS yet.
     is_refused(&url("?sslmode=require"), "it speaks no TLS");
     is_refused(&url(""), "no pg_hba.conf entry");
 
@@ -111,7 +112,7 @@ fn connections_are_as_safe_as_the_address_asks_for() {
         let url = url(&format!("?sslmode={mode}&sslrootcert={root}"));
         reads(&mut sql, &url);
     }
-    // The system knows nothing of our authority, and neither does another one.
+    // The system's authorities do not include the test's, and another authority did not sign the certificate.
     is_refused(&url("?sslmode=verify-full"), "UnknownIssuer");
     let other = Authority::new().pem();
     let other = file(&authority, "other.crt", &other);
@@ -120,7 +121,7 @@ fn connections_are_as_safe_as_the_address_asks_for() {
         is_refused(&url, "invalid peer certificate");
     }
 
-    // A certificate of another host.
+    // The certificate of another host.
     show(&cluster, &mut sql, &authority.sign("db.example"));
     let full = url(&format!("?sslmode=verify-full&sslrootcert={root}"));
     reads(
@@ -128,7 +129,7 @@ fn connections_are_as_safe_as_the_address_asks_for() {
         &url(&format!("?sslmode=verify-ca&sslrootcert={root}")),
     );
     is_refused(&full, "not valid for name");
-    // It is found mended without a restart.
+    // A corrected certificate is accepted without a restart.
     let larder = server(&full, TABLES);
     let mut client = Client::connect(&larder);
     assert!(client.ask("GET post|a2|0000000001").starts_with("-SOURCE "));
@@ -138,7 +139,7 @@ fn connections_are_as_safe_as_the_address_asks_for() {
     });
     drop(larder);
 
-    // One that is too old.
+    // An expired certificate.
     let old = authority.sign_with("127.0.0.1", |params| {
         params.not_after = date_time_ymd(2001, 1, 1);
     });
@@ -146,7 +147,7 @@ fn connections_are_as_safe_as_the_address_asks_for() {
     reads(&mut sql, &url("?sslmode=require"));
     is_refused(&full, "expired");
 
-    // One that signed itself, and is trusted as it is.
+    // A self-signed certificate, which is valid if it is itself trusted.
     let own = self_signed("127.0.0.1");
     show(&cluster, &mut sql, &own);
     is_refused(&full, "invalid peer certificate");

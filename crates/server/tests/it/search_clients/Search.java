@@ -51,7 +51,7 @@ public class Search {
     }
 
     static void work(JedisPooled client) {
-        // As its older helpers declare a space, and as its newer ones do.
+        // Spaces are declared with the older helpers and with the newer ones.
         Schema schema = new Schema().addSortableTagField("city", ",").addSortableNumericField("price").addTextField("name", 1.0).addGeoField("place");
         IndexDefinition definition = new IndexDefinition(IndexDefinition.Type.HASH).setPrefixes("hotel:");
         same(client.ftCreate("hotels", IndexOptions.defaultOptions().setDefinition(definition), schema), "OK");

@@ -1,4 +1,4 @@
-// redis-om for JavaScript, an object mapper: node mapper.js PORT. It says "content" at its end.
+// redis-om for JavaScript, an object mapper: node mapper.js PORT. Prints "content" at the end.
 
 const assert = require('assert');
 const { Schema, Repository, EntityId } = require('redis-om');

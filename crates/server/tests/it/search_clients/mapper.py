@@ -1,4 +1,4 @@
-"""redis-om, an object mapper, as its guide uses it: hashes and documents, with their indexes. It says "content" at its end."""
+"""redis-om, an object mapper, as in its guide: hashes and documents with their indexes. Prints "content" at the end."""
 
 import datetime
 import os

@@ -1,5 +1,4 @@
-// What go-redis's search commands ask of a server and expect of it, with both versions of the protocol: go run search.go PORT. It says "content" at
-// its end.
+// The search commands of go-redis, in both protocol versions: go run search.go PORT. Prints "content" at the end.
 package main
 
 import (
@@ -122,7 +121,7 @@ func searches(client *redis.Client) {
 	must(client.FTAlter(ctx, "hotels", false, []interface{}{"stars", "NUMERIC"}).Err())
 	must(client.FTConfigGet(ctx, "TIMEOUT").Err())
 
-	// An object mapper's keys need no name of a table.
+	// Keys of an object mapper need not begin with a table's name.
 	must(client.JSONSet(ctx, "doc", "$", `{"name":"Il Sole","stock":{"rome":5}}`).Err())
 	value, err := client.JSONGet(ctx, "doc", "$.stock.rome").Result()
 	must(err)
@@ -135,7 +134,7 @@ func searches(client *redis.Client) {
 
 func main() {
 	for _, protocol := range []int{2, 3} {
-		// What it makes of replies of version 3 it calls unstable, and answers only if it is told so.
+		// go-redis calls its format for version 3 unstable, and returns it only if an option requests it.
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[1], Protocol: protocol})
 		if protocol == 2 {
 			searches(client)

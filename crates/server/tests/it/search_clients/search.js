@@ -1,5 +1,4 @@
-// What node-redis's helpers, client.ft and client.json, ask of a server and expect of it, with both versions of the protocol:
-// node search.js PORT. It says "content" at its end.
+// The helpers client.ft and client.json of node-redis, in both protocol versions: node search.js PORT. Prints "content" at the end.
 
 const assert = require('assert');
 const { createClient, SCHEMA_FIELD_TYPE: T, FT_AGGREGATE_STEPS: S, FT_AGGREGATE_GROUP_BY_REDUCERS: R } = require('redis');
@@ -94,7 +93,7 @@ async function main() {
     const client = createClient({ url: `redis://127.0.0.1:${process.argv[2]}`, RESP });
     client.on('error', () => {});
     await client.connect();
-    // node-redis gives the replies of version 3 to searches as they are, and only if it is asked to.
+    // With version 3, node-redis returns search replies unparsed, and only if an option requests it.
     if (RESP === 2) {
       await hashes(client);
       await documents(client);

@@ -1,5 +1,6 @@
-//! What a searchable store of objects must do, by what it is to its users: objects read and written, found by equality, ranges, lengths and
-//! patterns, in order and counted; changed one by one, several places at once, and in groups. And what earlier ones got wrong.
+//! Acceptance tests of a searchable object store, by its users' requirements: objects are read and written, found by
+//! equality, ranges, lengths and patterns, sorted and counted, and changed one by one, in several fields at once, and
+//! in groups. Also covers known errors of earlier systems of this kind.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +29,7 @@ fn total(client: &mut Client, space: &str, query: &str) -> u64 {
         .unwrap_or_else(|| panic!("{query}: {reply}"))
 }
 
-/// The keys of a search, in the order that it gives them.
+/// Returns the keys of a search in the order of its reply.
 fn in_order(client: &mut Client, words: &[&str]) -> Vec<String> {
     let reply = ask(client, words);
     assert!(reply.starts_with('*'), "{words:?}: {reply}");
@@ -47,7 +48,7 @@ fn an_object_is_put_read_overwritten_and_removed() {
         check(client, "HGETALL kv:k", "*2|$1|v|$2|v1");
         check(client, "HSET kv:k v v2", ":0");
         check(client, "HGET kv:k v", "$2|v2");
-        // A put of some attributes keeps the others; a read of some answers these.
+        // Writing some fields keeps the others, and reading some fields returns only these.
         check(client, "HSET kv:k v1 ABC", ":1");
         check(client, "HSET kv:k v2 123", ":1");
         check(client, "HMGET kv:k v v2", "*2|$2|v2|$3|123");
@@ -141,7 +142,7 @@ fn doubles_and_texts_of_any_bytes_are_kept() {
     });
 }
 
-/// What is absent is an empty list, set or map to who adds to it.
+/// For a change that adds to it, an absent field is an empty list, set or map.
 #[test]
 fn lists_sets_and_maps_begin_empty_and_become_empty_again() {
     each_server(|_, client| {
@@ -321,7 +322,7 @@ fn a_document_is_changed_and_sorted_by_paths_that_are_made_on_demand() {
             &sized(r#"{"a":{"b":100,"e":{"d":1.5}}}"#),
         );
         assert_eq!(found(client, "docs", "@b:[100 100]"), "doc:0");
-        // A group by a path.
+        // A group change whose target is a path.
         assert_eq!(
             ask(
                 client,
@@ -344,7 +345,7 @@ fn a_document_is_changed_and_sorted_by_paths_that_are_made_on_demand() {
     });
 }
 
-/// Every change there is can be made to a group.
+/// Every kind of change can be applied to a group.
 #[test]
 fn every_change_is_made_to_a_group() {
     each_server(|_, client| {
@@ -406,7 +407,7 @@ fn every_change_is_made_to_a_group() {
     });
 }
 
-/// The owner looks again: what two clients take from one object at the same time is taken once.
+/// The owner checks the condition again, so that two concurrent clients do not both take from the same object.
 #[test]
 fn groups_of_two_clients_at_once_take_each_object_once() {
     let server = server(3);
@@ -451,7 +452,7 @@ fn groups_of_two_clients_at_once_take_each_object_once() {
     assert_eq!(total(client, "rooms", "@free:[0 0]"), 700);
 }
 
-/// Searches, sorted both ways, counted and deleted by group, of objects of 32 bits; beside a model.
+/// Searches over objects of 32 bits, sorted in both directions, counted and deleted by group, compared with a model.
 #[test]
 fn searches_of_bits_agree_with_a_model_after_each_deletion() {
     let mut random = Random::new(32);
@@ -469,7 +470,7 @@ fn searches_of_bits_agree_with_a_model_after_each_deletion() {
         assert_eq!(ask(client, &words), "+OK");
         let mut model: BTreeMap<String, u32> = BTreeMap::new();
         for number in 0..256_u32 {
-            // The lower bits count, the others are drawn.
+            // The lower 8 bits enumerate all values, the others are random.
             let bits = number | (random.below(1 << 24) as u32) << 8;
             let key = format!("bits:{number:03}");
             let fields: String = (0..32)
@@ -499,7 +500,7 @@ fn searches_of_bits_agree_with_a_model_after_each_deletion() {
                 expected.len() as u64,
                 "{query}"
             );
-            // With many hits and few rows, too.
+            // The same with more matches than returned rows.
             for (order, reversed) in [("ASC", false), ("DESC", true)] {
                 let mut first = expected.clone();
                 if reversed {
@@ -531,7 +532,8 @@ fn searches_of_bits_agree_with_a_model_after_each_deletion() {
     }
 }
 
-/// One writes objects in turn, round after round; who reads them backwards never sees one that is older than the one read before it.
+/// One client writes objects in a fixed order, round after round. A client that reads them in the opposite order
+/// never sees an object of an older round than the object it read before.
 #[test]
 fn who_reads_against_the_order_of_writes_sees_no_older_object() {
     const OBJECTS: usize = 24;
@@ -592,7 +594,7 @@ fn spaces_subspaces_and_indexes_are_listed_added_and_dropped() {
         assert!(told.starts_with("-ERR Unknown field"), "{told}");
         check(client, "FT.DROPINDEX hotels", "+OK");
         check(client, "FT._LIST", "*1|$4|bars");
-        // A space that is not there is told of, and never waited for.
+        // A command on an absent space returns an error immediately.
         for line in [
             "FT.INFO hotels",
             "FT.SEARCH hotels *",
@@ -610,7 +612,7 @@ fn spaces_subspaces_and_indexes_are_listed_added_and_dropped() {
     });
 }
 
-/// Where a password is asked for, a search is answered, by a refusal before it and as any other after it.
+/// If a password is set, searches are rejected before AUTH and executed after it.
 #[test]
 fn searches_without_the_password_are_refused_and_not_left_waiting() {
     let server = TestServer::with(|config| {
@@ -633,7 +635,7 @@ fn searches_without_the_password_are_refused_and_not_left_waiting() {
     check(client, "FT.SEARCH hotels *", "*1|:0");
 }
 
-/// After a load of many objects all are found and counted, at once and after a restart.
+/// After many objects were loaded, all are found and counted, immediately and after a restart.
 #[test]
 fn all_objects_of_a_large_load_are_counted() {
     let mut server = server(3);

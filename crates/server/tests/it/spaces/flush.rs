@@ -1,4 +1,4 @@
-//! What FLUSHALL does to spaces.
+//! The effect of FLUSHALL on spaces.
 
 use super::{add_hotels, ask, check, create_hotels};
 use crate::resp::Client;

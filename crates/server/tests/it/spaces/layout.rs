@@ -1,4 +1,5 @@
-//! A space gets other subspaces: what is told meanwhile, what is refused, and what a restart keeps. That searches find the same all the time is in `random`.
+//! Changes of a space's subspaces: the reported progress, rejected changes, and the state after a restart. `random`
+//! checks that search results do not change meanwhile.
 
 use super::{ask, ask_all, figure, server};
 use crate::resp::Client;
@@ -26,7 +27,7 @@ fn declare(client: &mut Client, things: u64, subspaces: &str) {
     super::indexed(client, "things");
 }
 
-/// The subspaces that FT.INFO tells of, with commas between.
+/// Returns the subspaces in FT.INFO, separated by spaces.
 fn subspaces(client: &mut Client) -> String {
     let info = say(client, "FT.INFO things");
     let rest = info.split("|subspaces|").nth(1).expect("they are told");
@@ -43,7 +44,7 @@ fn switch(client: &mut Client) {
     });
 }
 
-/// Waits until a search asks this subspace.
+/// Waits until the search uses this subspace.
 fn asks(client: &mut Client, query: &str, subspace: &str) {
     until("it is searched", || {
         let explained = ask(client, &["FT.EXPLAIN", "things", query]);
@@ -65,7 +66,7 @@ fn subspaces_take_over_when_they_are_whole_and_those_that_stay_are_not_filled_ag
         say(client, "FT.ALTER things SUBSPACES 2 size:3 color"),
         "+OK"
     );
-    // The one that stays is searched meanwhile, and another is not before the switch.
+    // Meanwhile, searches use the subspace that stays, and do not use the new one before the switch.
     asks(client, query, "color");
     let range = "@size:[100 150]";
     let explained = ask(client, &["FT.EXPLAIN", "things", range]);
@@ -76,7 +77,7 @@ fn subspaces_take_over_when_they_are_whole_and_those_that_stay_are_not_filled_ag
         info.contains("|filling|*12|$9|subspaces|*2|$6|size:3|$5|color|$7|regions|:16|"),
         "{info}"
     );
-    // The same again is no error: who lost the reply may send it again.
+    // Repeating the command is not an error, because a client that did not receive the reply may send it again.
     assert_eq!(
         say(client, "FT.ALTER things SUBSPACES 2 color:4 size:3"),
         "+OK"
@@ -85,19 +86,19 @@ fn subspaces_take_over_when_they_are_whole_and_those_that_stay_are_not_filled_ag
         figure(client, "things", "regions filled") == Some(8.0)
     });
     assert_eq!(figure(client, "things", "of"), Some(1500.0));
-    // A restart has what is under way.
+    // A restart keeps the change in progress.
     server.restart(|_| {});
     let client = &mut Client::connect(&server);
     assert_eq!(subspaces(client), "color level");
     asks(client, query, "color");
     switch(client);
     assert_eq!(subspaces(client), "size:3 color");
-    // It was cut by what objects have when it began, so a range is in few regions.
+    // The cuts were chosen from the values at the start of the change, so that a range is in few regions.
     asks(client, range, "size");
     let found = super::found(client, "things", range);
     assert_eq!(found.split(' ').count(), 51);
     assert!(!say(client, "FT.INFO things").contains("|filling|"));
-    // Back to none, and from none.
+    // Changes to no subspaces, and from none.
     assert_eq!(say(client, "FT.ALTER things SUBSPACES 0"), "+OK");
     switch(client);
     assert_eq!(subspaces(client), "");
@@ -140,7 +141,7 @@ fn indexes_take_over_when_they_are_built_and_copies_are_not_filled_again() {
             say(client, "FT.ALTER things INDEX 2 size level,size"),
             "+OK"
         );
-        // Copies are where they were.
+        // The copies did not move.
         if threads > 1 {
             asks(client, "@color:{c3}", "color");
         }
@@ -158,7 +159,7 @@ fn indexes_take_over_when_they_are_built_and_copies_are_not_filled_again() {
             dump.contains("|INDEX|$1|2|$4|size|$10|level,size|"),
             "{dump}"
         );
-        // A restart has what was asked for.
+        // A restart keeps the declared indexes.
         assert_eq!(say(client, "FT.ALTER things INDEX DEFAULT"), "+OK");
         server.restart(|_| {});
         let client = &mut Client::connect(&server);
@@ -222,7 +223,7 @@ fn what_cannot_be_changed_says_why_and_what_to_do() {
             say(client, "FT.ALTER nothing SUBSPACES 1 level"),
             "-Unknown index name"
         );
-        // The schema may change meanwhile.
+        // The schema can change while a change of subspaces is in progress.
         assert_eq!(say(client, "FT.ALTER things SCHEMA ADD note TEXT"), "+OK");
         switch(client);
         assert_eq!(subspaces(client), "size");

@@ -1,4 +1,4 @@
-//! Spaces: objects are found by their attributes, over any number of cores, through restarts and as they change.
+//! Spaces: searches find objects by their attributes, over any number of cores, across restarts and during changes.
 
 mod acceptance;
 mod flush;
@@ -17,13 +17,13 @@ pub fn server(threads: usize) -> TestServer {
     TestServer::with(|config| config.server.threads = threads as u32)
 }
 
-/// Sends words as they are; the reply, shown.
+/// Sends words as one request and returns the formatted reply.
 pub fn ask(client: &mut Client, words: &[&str]) -> String {
     client.send(&request(words));
     client.reply()
 }
 
-/// Sends words between blanks.
+/// Sends the words of a line, separated by spaces, and checks the reply.
 fn check(client: &mut Client, line: &str, expected: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     assert_eq!(ask(client, &words), expected, "{line}");
@@ -49,7 +49,7 @@ pub fn add_hotels(client: &mut Client) {
     }
 }
 
-/// The keys that a query finds, in their order.
+/// Returns the keys that a query finds, in the order of the reply.
 pub fn found(client: &mut Client, space: &str, query: &str) -> String {
     let reply = ask(
         client,
@@ -70,19 +70,19 @@ pub fn found(client: &mut Client, space: &str, query: &str) -> String {
     elements.collect::<Vec<_>>().join(" ")
 }
 
-/// A number that FT.INFO has under this name, the first of them.
+/// Returns the first number with this name in FT.INFO.
 pub fn figure(client: &mut Client, space: &str, name: &str) -> Option<f64> {
     let info = ask(client, &["FT.INFO", space]);
     let rest = info.split(&format!("|{name}|")).nth(1)?;
     let number = match rest.strip_prefix(':') {
         Some(rest) => rest,
-        // A bulk.
+        // The number is a bulk string.
         None => rest.split_once('|')?.1,
     };
     number.split('|').next()?.parse().ok()
 }
 
-/// Sends many requests at once; their replies.
+/// Pipelines requests, in groups of 200, and returns their replies.
 pub fn ask_all(client: &mut Client, requests: &[Vec<String>]) -> Vec<String> {
     let mut replies = Vec::with_capacity(requests.len());
     for some in requests.chunks(200) {
@@ -95,7 +95,7 @@ pub fn ask_all(client: &mut Client, requests: &[Vec<String>]) -> Vec<String> {
     replies
 }
 
-/// Waits until all objects that were there are looked at.
+/// Waits until all existing objects are indexed.
 pub fn indexed(client: &mut Client, space: &str) {
     until("all objects are looked at", || {
         ask(client, &["FT.INFO", space]).contains("|$8|indexing|:0|")
@@ -164,7 +164,7 @@ fn objects_that_were_there_before_are_found_after_a_while_and_all_through_a_rest
     for threads in [1, 3] {
         server.restart_with(|config| config.server.threads = threads);
         let client = &mut Client::connect(&server);
-        // A search right after the start has all that was acknowledged before.
+        // Immediately after the start, a search reflects every write that was acknowledged before it.
         check(client, "FT.SEARCH inns * LIMIT 0 0", "*1|:2003");
         assert_eq!(found(client, "hotels", "@level:{4}"), "hotel:1 hotel:3");
         check(
@@ -326,7 +326,7 @@ fn a_cursor_stays_when_a_read_fails_and_goes_with_its_space() {
     check(client, "HSET hotel:2 rooms 8", ":0");
     let reply = ask(client, &words);
     assert!(reply.contains("|$4|more|$1|9"), "{reply}");
-    // Another space of its name has other cursors.
+    // Cursors do not carry over to a new space with the same name.
     check(client, "FT.DROPINDEX hotels", "+OK");
     create_hotels(client);
     let reply = ask(client, &words);

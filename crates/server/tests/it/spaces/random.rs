@@ -1,4 +1,5 @@
-//! Objects are written, changed and removed over several connections at random; what is found is what a look at each of them says.
+//! Objects are written, changed and removed at random over several connections. Searches must find exactly the
+//! objects that a scan with the query's predicate finds.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::resp::Client;
 
 const SCHEMA: &str = "things PREFIX 1 thing: SCHEMA color TAG size NUMERIC note TEXT";
 
-/// The same, with copies in regions by color and by size.
+/// The same schema, with copies in regions by color and by size.
 const WITH_SUBSPACES: &str = "things PREFIX 1 thing: SUBSPACES 2 color size REGIONS 16 SCHEMA color TAG size NUMERIC note TEXT";
 
 const QUERIES: [&str; 12] = [
@@ -31,7 +32,7 @@ const QUERIES: [&str; 12] = [
     "@size:[5 5]",
 ];
 
-/// What is written under a key.
+/// Returns random fields of an object.
 fn fields(random: &mut Random) -> Vec<(&'static str, String)> {
     let mut fields = Vec::new();
     let colors = ["red", "blue", "green,red", "", "black"];
@@ -80,7 +81,7 @@ fn what_is_found_while_subspaces_come_and_go_is_what_a_look_at_each_object_says(
     assert!(switches > 10, "{switches} switches");
 }
 
-/// Begins to give the space other subspaces, cancels that, or has them searched; whether these are searched now.
+/// Starts a random change of subspaces, cancels one, or switches to it. Returns whether searches switched.
 fn alter(client: &mut Client, random: &mut Random) -> bool {
     let lists = [
         "SUBSPACES 2 color size",
@@ -109,7 +110,7 @@ fn alter(client: &mut Client, random: &mut Random) -> bool {
     reply == "+OK" && list.ends_with("SWITCH")
 }
 
-/// Writes many things at once, all of one color, with sizes from `sizes` on.
+/// Writes many objects in pipelines, all with one color, and with sizes from `sizes` on.
 fn fill(client: &mut Client, model: &mut BTreeMap<String, Hash>, count: u64, sizes: u64) {
     let things = (0..count).map(|number| {
         let size = sizes + number % 7;
@@ -130,9 +131,11 @@ fn fill(client: &mut Client, model: &mut BTreeMap<String, Hash>, count: u64, siz
     assert!(replies.iter().all(|reply| reply.starts_with(':')));
 }
 
-/// Writes, changes, removes and finds at random; how many answers came from regions. `filled`: so many things are there from the beginning, and walking goes on
-/// until subspaces were cut by them, and anew when all of them have changed.
-/// `switches`: subspaces come and go meanwhile, and how often others have taken over is counted there.
+/// Executes random writes, changes, removals and searches. Returns the number of replies that came from regions.
+///
+/// `filled` is the number of objects that exist from the start. If it is not 0, the walk continues until subspaces
+/// were cut by these objects, and again after all of them have changed. With `switches`, subspaces change meanwhile,
+/// and completed switches are added to it.
 fn walk(
     seed: u64,
     threads: usize,
@@ -152,7 +155,7 @@ fn walk(
     fill(&mut clients[0], &mut model, filled, 0);
     let (mut cuts, mut sizes) = (0.0, 0);
     for step in 0.. {
-        // Other subspaces take a while to be whole, longer where the machine is busy.
+        // Filling new subspaces takes time, more so on a busy machine.
         let steps = if switches.is_some() { 1500 } else { 600 };
         if step >= steps && (filled == 0 || cuts >= 2.0 || switches.is_some()) {
             break;
@@ -160,7 +163,7 @@ fn walk(
         assert!(step < 100_000, "seed {seed}: cut {cuts} times");
         if filled > 0 && step > declared_at && step % 10 == 0 {
             let told = super::figure(&mut clients[0], "things", "cuts");
-            // Without subspaces there is nothing to tell.
+            // Without subspaces, FT.INFO does not report the number of cuts.
             assert!(told.is_some() || switches.is_some());
             cuts = told.unwrap_or(cuts);
             if sizes == 0 && cuts > 0.0 {
@@ -244,7 +247,7 @@ fn walk(
     answers + region_answers(&mut clients[0])
 }
 
-/// The keys that an aggregation finds.
+/// Returns the keys that an aggregation finds.
 fn rows_of(client: &mut Client, query: &str) -> Vec<String> {
     let words = ["FT.AGGREGATE", "things", query, "GROUPBY", "1", "@__key"];
     let mut keys = keys_of(&ask(client, &words));
@@ -252,7 +255,7 @@ fn rows_of(client: &mut Client, query: &str) -> Vec<String> {
     keys
 }
 
-/// The same by a cursor, so many at a time.
+/// Returns the keys that an aggregation finds through a cursor, `count` per read.
 fn read_in_parts(client: &mut Client, query: &str, count: u64) -> Vec<String> {
     let count = count.to_string();
     let first = ["FT.AGGREGATE", "things", query, "LOAD", "1", "@__key"];

@@ -1,4 +1,4 @@
-//! What is done with a space is recorded while somebody wants to know it, on all cores.
+//! Recording the workload of a space, on all cores, while a recording is active.
 
 use super::{add_hotels, ask, create_hotels, server};
 use crate::resp::Client;
@@ -22,7 +22,7 @@ fn searches_reads_and_changes_become_a_workload() {
         say(&mut client, "SPACE.RECORD GET hotels"),
         "-ERR nothing is recorded: SPACE.RECORD START hotels begins it"
     );
-    // What was done before is not recorded.
+    // Commands before the start are not recorded.
     say(&mut client, "FT.SEARCH hotels @stars:[4 4]");
     assert_eq!(say(&mut client, "SPACE.RECORD START hotels"), "+OK");
     for _ in 0..4 {
@@ -61,7 +61,7 @@ fn searches_reads_and_changes_become_a_workload() {
     assert!(workload.contains("changes = [\"price\"]"));
     assert!(workload.contains("changes = [\"stars\", \"price\"]"));
     assert!(workload.contains("kind = \"create\"") && workload.contains("kind = \"delete\""));
-    // Begun again it begins anew; ended, nothing is left.
+    // A new start discards the previous recording, and a stop leaves none.
     say(&mut client, "SPACE.RECORD START hotels SECONDS 60");
     let again = say(&mut client, "SPACE.RECORD GET hotels");
     assert!(!again.contains("[[query]]"), "{again}");
@@ -88,7 +88,7 @@ fn what_cannot_be_recorded_is_refused() {
     ] {
         assert!(say(bad).starts_with("-ERR syntax error: "), "{bad}");
     }
-    // With other attributes it is another workload.
+    // A change of the attributes ends the recording, because it is another workload.
     assert_eq!(say("SPACE.RECORD START hotels"), "+OK");
     assert_eq!(say("FT.ALTER hotels SCHEMA ADD rooms NUMERIC"), "+OK");
     assert!(say("SPACE.RECORD GET hotels").starts_with("-ERR nothing is recorded"));

@@ -1,4 +1,4 @@
-"""What redis-py's search helpers, ft(), ask of a server and expect of it, with both versions of the protocol. It says "content" at its end."""
+"""The search helpers ft() of redis-py, in both protocol versions. Prints "content" at the end."""
 
 import sys
 

@@ -1,4 +1,4 @@
-//! Spaces with subspaces: whom a search asks, and what it says of that.
+//! Spaces with subspaces: the cores and nodes that a search contacts, and the explanation that it returns.
 
 use super::{ask, ask_all, figure, found, indexed, server};
 use crate::resp::Client;
@@ -8,7 +8,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// Declares things, with what else the space is to have.
+/// Creates the space `things` with additional clauses.
 fn declare(client: &mut Client, more: &str) {
     let line = format!(
         "FT.CREATE things PREFIX 1 thing: {more} SCHEMA color TAG level NUMERIC size NUMERIC SORTABLE note TEXT"
@@ -64,7 +64,7 @@ fn a_search_and_an_aggregation_ask_one_core_and_say_which_and_why() {
         ask(client, &words(&line)),
         "*2|:1|*4|$5|color|$3|red|$3|sum|$3|570"
     );
-    // Nothing is fixed: all are asked.
+    // The query fixes no attribute, so that all cores are contacted.
     let profile = ask(client, &words("FT.PROFILE things SEARCH QUERY *"));
     assert_eq!(profile.matches("|Shard|").count(), 3, "{profile}");
     assert!(
@@ -73,7 +73,8 @@ fn a_search_and_an_aggregation_ask_one_core_and_say_which_and_why() {
     );
 }
 
-/// Of two subspaces that ask one core each, that one is asked in which less is looked at; what each would cost is told.
+/// If two subspaces each need one core, the search uses the one in which fewer objects are examined. The explanation
+/// lists the cost of each.
 #[test]
 fn the_cheapest_way_is_taken_and_all_ways_are_told() {
     let server = server(3);
@@ -113,7 +114,7 @@ fn the_cheapest_way_is_taken_and_all_ways_are_told() {
     );
     let profile = ask(client, &["FT.PROFILE", "things", "SEARCH", "QUERY", query]);
     assert!(profile.contains("|Considered|"), "{profile}");
-    // Without subspaces there is no choice.
+    // Without subspaces there are no alternatives.
     let created = "FT.CREATE plain PREFIX 1 thing: SCHEMA level NUMERIC";
     assert_eq!(ask(client, &words(created)), "+OK");
     let explained = ask(client, &["FT.EXPLAIN", "plain", "@level==0"]);
@@ -155,7 +156,7 @@ fn copies_in_regions_count_as_memory() {
     });
 }
 
-/// Gives each thing a size.
+/// Sets the size of each object.
 fn set_sizes(client: &mut Client, count: u64, size: impl Fn(u64) -> u64) {
     let requests = (0..count).map(|number| {
         let (key, size) = (format!("thing:{number}"), size(number).to_string());
@@ -181,7 +182,7 @@ fn subspaces_are_cut_by_what_objects_have_and_anew_when_that_drifts() {
         let (cuts, times_mean) = balance(client);
         cuts >= 1.0 && times_mean <= 2.0
     });
-    // A range is one run of cells now.
+    // The range is now one run of cells.
     let range = "@size:[100 150]";
     until("the regions are filled", || {
         let explained = ask(client, &["FT.EXPLAIN", "things", range]);
@@ -209,7 +210,7 @@ fn subspaces_are_cut_by_what_objects_have_and_anew_when_that_drifts() {
     });
     let some = found(client, "things", "@size:[9000 9050]");
     assert_eq!(some.split(' ').count(), 30);
-    // It stays so without anything written, and a restart has the cuts.
+    // The cuts stay the same without writes, and a restart keeps them.
     let before = figure(client, "things", "cuts");
     let mut server = server;
     server.restart(|_| {});

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{add_hotels, ask, check, create_hotels, server};
 use crate::resp::Client;
 
-/// The values of a NUMERIC attribute of all objects, as an aggregation groups them.
+/// Aggregates all objects by a NUMERIC attribute, which returns its distinct values.
 const PRICES: [&str; 6] = ["FT.AGGREGATE", "hotels", "*", "GROUPBY", "1", "@price"];
 
 #[test]
@@ -44,7 +44,7 @@ fn searches_in_a_transaction_find_what_it_has_written() {
         check(client, "FT.INFO hotels", "+QUEUED");
         let info = ask(client, &["EXEC"]);
         assert!(info.contains("num_docs|:3|"), "{info}");
-        // Nothing else of spaces waits for EXEC.
+        // Other commands on spaces are not allowed in a transaction.
         check(client, "MULTI", "+OK");
         check(
             client,
@@ -54,7 +54,7 @@ fn searches_in_a_transaction_find_what_it_has_written() {
     }
 }
 
-/// Ends the writer, also where the test fails.
+/// Ends the writer on drop, also if the test fails.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -93,7 +93,7 @@ fn searches_in_a_transaction_see_one_moment() {
                 let both = both.strip_prefix("*2|").expect(&both);
                 let (first, second) = both.split_at(both.len() / 2);
                 assert_eq!(first.trim_matches('|'), second.trim_matches('|'), "{both}");
-                // All objects have one price.
+                // All objects have the same price, because one transaction writes them.
                 assert!(first.matches("$5|price").count() <= 1, "{both}");
             }
         });

@@ -1,5 +1,5 @@
-//! Attributes of every type, as docs/guide/spaces.md has them: what is found, what does not fit, what is missing; and attributes that are added
-//! and dropped while objects are there.
+//! Attributes of every type as documented in docs/guide/spaces.md: matches, values of a wrong type, missing values,
+//! and attributes that are added and dropped while objects exist.
 
 use super::{ask, check, found, indexed, server};
 use crate::resp::Client;
@@ -49,7 +49,7 @@ fn instants_and_flags_are_attributes_of_their_own() {
                 ),
                 ("@at>=\"2024-05-07\"", "event:3"),
                 ("@at:[0 (1]", "event:4"),
-                // What fits nothing is missing there, and the rest of the object is found.
+                // A value of a wrong type counts as missing, and the object's other attributes are found.
                 ("*", "event:1 event:2 event:3 event:4 event:5"),
                 ("-@at:[-inf inf]", "event:5"),
             ],
@@ -117,7 +117,7 @@ fn lists_sets_and_maps_are_found_by_what_is_in_them() {
                 ("-@words:{b}", "doc:3"),
             ],
         );
-        // As they are changed by one command.
+        // Several changes of one command.
         check(
             client,
             "OBJ.CHANGE doc:3 DO SADD $.words \"c\" SADD $.words \"c\" RPUSH $.numbers 4 MADD $.stock rome 1",
@@ -138,7 +138,7 @@ fn lists_sets_and_maps_are_found_by_what_is_in_them() {
                 ("@numbers:[4 4]", "doc:3"),
             ],
         );
-        // Back to empty: nothing is left of it.
+        // When a list, set or map becomes empty again, its former elements are no longer found.
         check(
             client,
             "OBJ.CHANGE doc:3 DO PUT $.words [] PUT $.numbers [] PUT $.stock {}",
@@ -225,7 +225,7 @@ fn attributes_are_added_and_dropped_while_objects_are_there() {
         "+OK",
     );
     indexed(client, "hotels");
-    // It is found as if it had been there all the time, and with others.
+    // The new attribute is searchable on existing objects, also combined with others.
     let count = |client: &mut Client, query: &str| {
         ask(client, &["FT.SEARCH", "hotels", query, "LIMIT", "0", "0"])
     };
@@ -240,7 +240,7 @@ fn attributes_are_added_and_dropped_while_objects_are_there() {
     let told = count(client, "@price:[1 2]");
     assert!(told.starts_with("-ERR Unknown field"), "{told}");
     assert_eq!(count(client, "@stars:[9 9] @city:{c0}"), "*1|:1");
-    // The objects keep what they have.
+    // Objects keep the field of a dropped attribute.
     check(client, "HGET hotel:7 price", "$1|7");
     for refused in ["DROP price", "ADD stars TAG", "DROP", "ADD"] {
         let told = ask(
