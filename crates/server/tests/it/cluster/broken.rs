@@ -1,5 +1,5 @@
-//! Connections between nodes break, in the middle of anything: no answer shows less than was acknowledged, and what joins compute is in the
-//! end what their sources say.
+//! Connections between nodes that break at arbitrary points. No reply omits an acknowledged write, and in the end
+//! every join output matches its sources.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -14,13 +14,13 @@ use crate::judged::actor::{Actor, prepare};
 use crate::judged::check_explained;
 use crate::resp::{Client, TIMELINE};
 
-/// A cluster whose nodes reach each of them over a proxy of its own.
+/// Starts a cluster in which the connections to each node pass through a separate proxy.
 fn proxied(nodes: usize, threads: usize) -> Option<Cluster> {
     let options = Options::new(nodes).set("server.threads", threads);
     options.peers_proxied().start()
 }
 
-/// Keys and values of a range, as a node has it; asked again while it says that it cannot be answered.
+/// Reads the keys and values of a range through a node. Repeats the request while the node returns an error.
 fn rows(cluster: &Cluster, node: usize, table: &str) -> BTreeMap<String, String> {
     let mut rows = BTreeMap::new();
     cluster.wait_for("a range is answered", || {
@@ -29,7 +29,7 @@ fn rows(cluster: &Cluster, node: usize, table: &str) -> BTreeMap<String, String>
         if reply.starts_with('-') {
             return false;
         }
-        // Keys have the separator of what is shown.
+        // Keys contain the separator of the formatted reply, so that the count is needed to parse it.
         let count: usize = reply[1..]
             .split('|')
             .next()
@@ -41,7 +41,7 @@ fn rows(cluster: &Cluster, node: usize, table: &str) -> BTreeMap<String, String>
     rows
 }
 
-/// Of `*4|$5|t|a|1|$1|x|...`, whose strings may have the separator in them.
+/// Parses `*4|$5|t|a|1|$1|x|...`, in which the strings may contain the separator.
 fn pairs(shown: &str, count: usize) -> BTreeMap<String, String> {
     let mut rest = shown.split_once('|').map_or("", |(_, rest)| rest);
     let mut next = || {
@@ -54,7 +54,7 @@ fn pairs(shown: &str, count: usize) -> BTreeMap<String, String> {
     (0..count / 2).map(|_| (next(), next())).collect()
 }
 
-/// The timelines that the sources make.
+/// Computes the timelines from their sources.
 fn recomputed(
     sub: &BTreeMap<String, String>,
     post: &BTreeMap<String, String>,
@@ -208,7 +208,7 @@ fn what_many_clients_read_of_many_nodes_is_what_was_written_though_connections_b
     }
 }
 
-/// The reply is lost on its way between two nodes after the change was made, and the command is sent again as it was.
+/// The change is applied, its reply is lost between two nodes, and the client repeats the same command.
 #[test]
 fn a_change_with_an_id_whose_reply_was_lost_is_made_once() {
     let Some(cluster) = proxied(3, 1) else {

@@ -1,4 +1,5 @@
-//! Clients that route by themselves: they go to the owner of each key, and nothing is forwarded, also after a node has died and another has come.
+//! Clients that route requests themselves. They send each request to the owner of its key, so that no request is
+//! forwarded, also after a node was killed and another has joined.
 
 use super::forward::{clients, forwarded};
 use super::harness::{Cluster, Options};
@@ -6,13 +7,13 @@ use super::rows::{start_with, wait_until_settled};
 use crate::cluster_clients::{ALL, Running};
 use crate::resp::Client;
 
-/// Requests that were forwarded, of all kinds that these clients send.
+/// Returns the number of forwarded requests of all kinds that these clients send.
 fn forwarded_in_all(cluster: &Cluster) -> u64 {
     let kinds = ["get", "set", "mget", "del", "incr", "exec"];
     kinds.iter().map(|kind| forwarded(cluster, kind)).sum()
 }
 
-/// Starts those that are installed.
+/// Starts the clients that are installed.
 fn start_clients(cluster: &Cluster) -> Vec<Running> {
     let address = cluster.resp(0).to_string();
     ALL.iter()
@@ -20,7 +21,7 @@ fn start_clients(cluster: &Cluster) -> Vec<Running> {
         .collect()
 }
 
-/// Each works once more, and goes straight to the owners.
+/// Runs each client once more, and checks that none of its requests is forwarded.
 fn go_straight(cluster: &Cluster, running: &mut [Running], when: &str) {
     for client in running {
         let before = forwarded_in_all(cluster);
@@ -30,7 +31,7 @@ fn go_straight(cluster: &Cluster, running: &mut [Running], when: &str) {
     }
 }
 
-/// A fourth node is given its share.
+/// Adds a fourth node, and waits until it has its share of the slots.
 fn add_a_node(cluster: &mut Cluster) {
     let fourth = cluster.add("n4", Vec::new(), false);
     cluster.restart(fourth);
@@ -38,7 +39,7 @@ fn add_a_node(cluster: &mut Cluster) {
     wait_until_settled(cluster);
 }
 
-/// Others own its slots.
+/// Kills a node, and waits until others own its slots.
 fn kill_a_node(cluster: &mut Cluster) {
     cluster.kill(2);
     cluster.wait_for_state(2, "down");
@@ -54,14 +55,15 @@ fn stock_clients_go_to_the_owners_also_after_a_death() {
     let mut running = start_clients(&cluster);
     go_straight(&cluster, &mut running, "at first");
     kill_a_node(&mut cluster);
-    // They find out.
+    // The clients discover the failover by themselves.
     for client in &mut running {
         client.is_content("when a node has died");
     }
-    // Not so ioredis: it asks any node for the slots of one that it cannot reach, and is answered.
+    // ioredis sends requests for the slots of an unreachable node to any node, and continues because they are
+    // forwarded.
     running.retain(|client| client.name != "ioredis");
     go_straight(&cluster, &mut running, "some time after a node died");
-    // The other way round: a client that knows nothing of slots.
+    // As a cross-check, requests of a client without routing are forwarded.
     let before = forwarded(&cluster, "get");
     (0..9).for_each(|number| drop(cluster.ask(0, &format!("GET t|{number}|x"))));
     assert!(forwarded(&cluster, "get") > before);
@@ -102,7 +104,8 @@ fn clients_that_route_by_themselves_are_told_where_keys_are() {
                 let mut there = Client::to(address.parse().expect("an address"));
                 there.check(&set, "+OK");
             }
-            // Its slot is another than clients take it to be: it is passed on.
+            // Without braces, clients compute another slot for the key than larder. The node forwards the request
+            // instead of redirecting it.
             client.check(&format!("SET t|{number}|x 1"), "+OK");
         }
     }

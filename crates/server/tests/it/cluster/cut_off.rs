@@ -1,4 +1,5 @@
-//! A node that cannot reach etcd while the other nodes go on: it answers from no version that the newer map has replaced.
+//! A node that is partitioned from etcd while the other nodes continue. It serves no reads from a version that a
+//! newer map has replaced.
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,8 @@ use super::harness::{Cluster, Options};
 use super::rows::wait_until_settled;
 use super::stores::{mget, text, version};
 
-/// Three nodes with two copies of each partition, of which one is cut off after the first version and before the second: it, and its number.
+/// Starts three nodes with two copies of each partition, and partitions one from etcd between the pushes of two
+/// versions. Returns the cluster and the index of that node.
 fn cut_off(reads: &str) -> Option<(Cluster, usize)> {
     let cluster = Options::new(3)
         .set("tables.replicas", 2)

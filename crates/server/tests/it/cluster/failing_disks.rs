@@ -1,4 +1,5 @@
-//! A node whose disk hangs or is full leaves its slots to the nodes that have copies of them, and returns when it can serve.
+//! A node whose disk hangs or is full gives up its slots to the nodes that have replicas of them, and returns when it
+//! can serve again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,15 @@ use super::rows::{fill_disk, owned_keys, wait_until_settled};
 use crate::full_disk::SmallDisk;
 use crate::resp::request;
 
-/// A file system that can be frozen. It is unmounted when dropped.
+/// A file system that can be frozen, unmounted on drop.
 struct LoopDisk(PathBuf);
 
-/// While this lives, no write or sync of the file system ends. A process that is in one cannot even be killed.
+/// While this exists, no write or sync on the file system completes. A process that is blocked in one cannot be
+/// killed.
 struct Frozen<'a>(&'a LoopDisk);
 
 impl LoopDisk {
-    /// `None` where this user may not mount.
+    /// Returns `None` if this user may not mount file systems.
     fn mount(folder: &Path) -> Option<LoopDisk> {
         let (image, path) = (folder.join("image"), folder.join("disk"));
         let file = fs::File::create(&image).expect("a file");
@@ -58,7 +60,7 @@ fn run(program: &str, arguments: &[&str], path: &Path) -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
-/// Three nodes, of which the last has its data at `data`.
+/// Starts three nodes, the last one with its data folder at `data`.
 fn cluster(data: &Path) -> Option<Cluster> {
     let options = Options::new(3)
         .set("tables.replicas", 2)

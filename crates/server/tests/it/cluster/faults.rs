@@ -1,4 +1,5 @@
-//! What breaks, and what becomes of it: nodes that stop for longer than their lease, that are cut off, or come back with nothing; and etcd's members.
+//! Faults and their consequences: nodes that are suspended for longer than their lease, are partitioned, or return
+//! with an empty disk, and faults of etcd's members.
 
 use serde_json::json;
 
@@ -10,7 +11,7 @@ fn controller(cluster: &Cluster, seen_by: usize) -> usize {
     cluster.named(&cluster.info(seen_by, "cluster_controller"))
 }
 
-/// What `CLUSTER MYID` says.
+/// Returns the reply to `CLUSTER MYID`.
 fn id(cluster: &Cluster, node: usize) -> String {
     cluster.ask(node, "CLUSTER MYID")
 }
@@ -67,7 +68,7 @@ fn a_controller_that_stood_still_leads_no_more() {
         cluster.state(seen_by, cluster.name(first)) == "down"
     });
     cluster.cont(first);
-    // What it knows when it goes on is old.
+    // The state with which the node resumes is outdated.
     cluster.wait_for("it is in a new life", || {
         cluster.log(first).contains("incarnation=2")
     });
@@ -197,8 +198,9 @@ fn a_node_that_returns_with_an_empty_folder_is_another_disk_and_keeps_its_name()
     assert!(cluster.log(2).contains("does not count any more"));
 }
 
-/// A slot is given away when all of it is acknowledged. Until then who asks for it waits, and its owner goes on with everything else: so it sees that
-/// the replica which was to have the slot is silent, and keeps it.
+/// An owner gives away a slot only after all its writes were acknowledged. Meanwhile, reads of the slot wait, and the
+/// owner continues with everything else. It can therefore detect that the designated replica does not respond, and
+/// keep the slot.
 #[test]
 fn an_owner_goes_on_while_reads_wait_for_slots_that_it_gives_away() {
     let Some(cluster) = Cluster::start(
@@ -216,7 +218,7 @@ fn an_owner_goes_on_while_reads_wait_for_slots_that_it_gives_away() {
     }
     let far = owned_keys(&cluster, leader, 1).remove(0);
     cluster.stop(silent);
-    // Those whose replica stands still are not acknowledged.
+    // Writes of slots whose replica is suspended are not acknowledged.
     let mut writer = cluster.client(owner);
     for key in &keys {
         writer.send(&request(&["SET", key, "2"]));

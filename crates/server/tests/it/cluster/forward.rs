@@ -1,5 +1,5 @@
-//! Any node answers any client: what another node has it asks there, and what joins compute from rows of other nodes is as fresh as
-//! on one.
+//! Any node serves any client: it forwards requests for rows of other nodes, and join outputs over rows of several
+//! nodes are as fresh as on one node.
 
 use larder_types::Random;
 
@@ -7,14 +7,14 @@ use super::harness::{Cluster, Options};
 use crate::resp::{Client, TIMELINE, request};
 use crate::support::TestServer;
 
-/// A connection to each node.
+/// Opens a connection to each node.
 pub fn clients(cluster: &Cluster) -> Vec<Client> {
     (0..cluster.len())
         .map(|node| cluster.client(node))
         .collect()
 }
 
-/// Commands of a kind that INFO says were forwarded, by all nodes.
+/// Returns the number of commands of this kind that were forwarded, according to INFO, summed over all nodes.
 pub fn forwarded(cluster: &Cluster, command: &str) -> u64 {
     let of_node = |node: usize| {
         let text = cluster.ask(node, "INFO commandstats");
@@ -128,7 +128,7 @@ fn a_post_is_on_every_timeline_as_soon_as_it_is_acknowledged_whoever_reads_it() 
                 );
             }
         }
-        // A read behind a write of the same batch, which another node computes.
+        // A read that follows a write in the same pipeline, and that another node computes.
         for (number, client) in at.iter_mut().enumerate() {
             let batch = (0..12).flat_map(|user| {
                 let time = 100 + number * 12 + user;
@@ -153,7 +153,7 @@ fn a_post_is_on_every_timeline_as_soon_as_it_is_acknowledged_whoever_reads_it() 
     }
 }
 
-/// A command on few rows, so that they meet.
+/// Returns a random command. There are few rows, so that commands conflict.
 fn command(random: &mut Random) -> Vec<String> {
     let user = |random: &mut Random| format!("u{}", random.below(6));
     let time = |random: &mut Random| format!("{:02}", random.below(12));
@@ -260,7 +260,7 @@ fn nodes_that_compute_have_no_rows_and_answer_what_joins_make() {
         for (node, client) in at.iter_mut().enumerate() {
             let range = format!("RANGECOUNT tline|u{user}| tline|u{user}}}");
             client.check(&range, &format!(":{}", round + 1));
-            // Those that own rows compute nothing.
+            // Nodes with the role `base` compute no outputs.
             let info = client.ask("JOIN.INFO timeline");
             let rows = info.split("|rows|").nth(1).expect("a count of rows");
             assert_eq!(rows.starts_with(":0|"), node != 2, "at node {node}: {info}");

@@ -1,4 +1,5 @@
-//! A node that reads rows of others, and hears late that they have another owner: what it answers meanwhile is not old.
+//! A node that reads rows of other nodes and receives a change of their owner late. Meanwhile, its replies must not
+//! be stale.
 
 use larder_types::slot_of;
 use serde_json::{Value, json};
@@ -7,23 +8,24 @@ use super::harness::{Cluster, Options};
 use super::rows::wait_until_settled;
 use crate::resp::request;
 
-/// What a node asks of etcd to hear of changes: the watch, and the comparison that finds what a watch has lost.
+/// The requests by which a node receives changes from etcd: the watch, and the comparison that detects changes that a
+/// watch has missed.
 const NEWS: [&str; 2] = ["/v3/watch", "min_mod_revision"];
 
-/// Three nodes with two copies of each row, and a join from rows of one to outputs of another.
+/// Three nodes with two copies of each row, and a join whose source row and output row are on different nodes.
 struct Story {
     cluster: Cluster,
-    /// Owns the base row.
+    /// The owner of the source row.
     owner: usize,
-    /// Has a copy of it.
+    /// The replica of the source row.
     replica: usize,
-    /// Computes the output.
+    /// The node that computes the output.
     reader: usize,
     base: String,
     output: String,
 }
 
-/// What the map says of a column's slot.
+/// Returns the entry of the cluster map for a column's slot.
 pub(super) fn placed(status: &Value, column: &str) -> Value {
     let slot = u64::from(slot_of(column.as_bytes()));
     let runs = status["slots"].as_array().expect("a list");
@@ -53,7 +55,8 @@ impl Story {
         }
         let (_, status) = cluster.get(0, "/v1/cluster");
         let status: Value = serde_json::from_str(&status).expect("JSON");
-        // Neither the controller is held up, nor is what it does part of the story.
+        // The controller must receive changes, and its own actions must not affect the test. It is therefore neither
+        // the owner nor the reader.
         let controller = cluster.named(&cluster.info(0, "cluster_controller"));
         let name = |of: &Value| cluster.named(of.as_str().expect("a name"));
         let reader = (controller + 1) % 3;
@@ -86,12 +89,12 @@ impl Story {
         })
     }
 
-    /// From now on the reader hears nothing of the map, and keeps its lease.
+    /// From here on, the reader receives no changes of the map, and keeps its lease.
     fn hold_news(&self) {
         self.cluster.etcd_proxy(self.reader, 0).hold(&NEWS);
     }
 
-    /// Somebody else takes a write of the row; then what the reader says of it.
+    /// Writes the row through its new owner, and then returns the reader's reply for the output.
     fn written_elsewhere(&self) -> String {
         let cluster = &self.cluster;
         let epoch = cluster.info(self.reader, "cluster_epoch");
@@ -102,7 +105,7 @@ impl Story {
             placed(&status, column)["owner"] != cluster.name(self.owner)
         });
         cluster.wait_for("the replica takes writes", || {
-            // Its connection is closed where nobody will know what became of it.
+            // The node closes the connection if the outcome of the write is unknown.
             let mut client = cluster.client(self.replica);
             client.send(&request(&["SET", &self.base, "new"]));
             client.reply_or_end().as_deref() == Some("+OK")
@@ -119,7 +122,7 @@ impl Story {
         read
     }
 
-    /// Everybody hears everything again.
+    /// Restores all connections.
     fn end(self) {
         let Story {
             cluster,
@@ -178,7 +181,7 @@ fn rows_of_an_owner_that_is_started_again_are_not_trusted_by_who_does_not_know_i
         return;
     };
     story.hold_news();
-    // The connections stay as they are: that the owner is gone is not heard.
+    // The connections stay open, so that nodes do not notice the owner's restart.
     for node in [story.owner, story.reader] {
         story.cluster.peer_proxy(node).stall();
     }
@@ -189,7 +192,8 @@ fn rows_of_an_owner_that_is_started_again_are_not_trusted_by_who_does_not_know_i
     story.end();
 }
 
-/// The new process has the node's rows before it has declared the joins of the map; then, too, nothing that they compute seems to be absent.
+/// The new process has the node's rows before it has declared the joins of the map. Until then, it must not report
+/// their outputs as absent.
 #[test]
 fn a_node_that_is_started_again_answers_of_no_output_before_it_has_its_joins() {
     let options = Options::new(3).set("tables.replicas", 2);

@@ -1,8 +1,8 @@
-//! Nodes come, die and return, and etcd does too.
+//! Nodes that join, die and return, and outages of etcd.
 
 use super::harness::{Cluster, Options};
 
-/// CLUSTER SLOTS as all running nodes tell it.
+/// Returns the distinct replies to CLUSTER SLOTS of all running nodes.
 fn slots(cluster: &Cluster) -> Vec<String> {
     let mut told: Vec<String> = cluster
         .running()
@@ -65,7 +65,7 @@ fn a_killed_node_is_down_after_its_lease_and_others_have_its_slots() {
         let (_, status) = cluster.get(0, "/v1/cluster");
         let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
         let moves = &status["moves"];
-        // It may return: nothing moves to it meanwhile.
+        // The node may still return, so that no replacement copies are made yet.
         moves["copied_slots"] == 0 && moves["owner_slots"] == 0
     });
     cluster.restart(1);
@@ -84,12 +84,12 @@ fn a_node_that_stops_in_good_order_is_replaced_at_once_and_returns() {
     else {
         return;
     };
-    // Nobody would wait for the end of that lease.
+    // With a lease of an hour, the test passes only if the failover does not wait for its end.
     cluster.end(0);
     cluster.wait_until_served();
     cluster.restart(0);
     cluster.wait_for("n1 is back", || cluster.info(0, "cluster_state") == "up");
-    // Nor when it is killed and starts again on its own folder.
+    // The same applies after a kill and a restart on the same data folder.
     cluster.kill(0);
     cluster.restart(0);
     cluster.wait_for("n1 is back", || cluster.info(0, "cluster_state") == "up");
@@ -147,7 +147,7 @@ fn when_the_controller_is_killed_another_goes_on() {
         let leads = cluster.info(seen_by, "cluster_controller");
         !leads.is_empty() && leads != cluster.name(first)
     });
-    // It finds the dead, and lets them in again.
+    // The new controller detects the dead node and readmits it.
     cluster.wait_until_served();
     cluster.restart(first);
     cluster.wait_for("it is back", || {
@@ -175,7 +175,8 @@ fn of_two_servers_with_one_name_the_second_waits_and_says_so() {
     );
     assert!(cluster.log(second).contains("another process is node n1"));
     assert_eq!(cluster.get(0, "/readyz").0, 200);
-    // When the first has died the second takes its name. It has not its rows, and nobody else has: a person must decide.
+    // After the first server's death, the second takes over its name. It does not have the rows, and neither does any
+    // other node, so that an operator must decide.
     cluster.kill(0);
     cluster.wait_for("the second has the name", || {
         let why = cluster.get(second, "/readyz").1;

@@ -1,4 +1,5 @@
-//! etcd loses the cluster's map, or goes back to an older one: no node serves by it, and a recovery brings every acknowledged write back.
+//! etcd loses the cluster map, or returns to an older one. No node serves by such a map, and a recovery restores
+//! every acknowledged write.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,7 @@ fn key(row: usize) -> String {
     format!("post|u{row}|1")
 }
 
-/// Writes all rows; a write that is refused, or whose end is unknown, is made again.
+/// Writes all rows. Repeats a write that is rejected or whose outcome is unknown.
 fn write_rows(cluster: &Cluster, value: &str) {
     for row in 0..ROWS {
         cluster.wait_for("a row is written", || {
@@ -23,7 +24,8 @@ fn write_rows(cluster: &Cluster, value: &str) {
     }
 }
 
-/// Checks that every node answers each row with its value, and never with another one or none. Errors may come for a while.
+/// Checks that every node returns the expected value of each row. Temporary errors are allowed, other values and
+/// absence are not.
 #[track_caller]
 fn check_rows(cluster: &Cluster, value: &str) {
     for node in cluster.running() {
@@ -40,7 +42,7 @@ fn check_rows(cluster: &Cluster, value: &str) {
     }
 }
 
-/// Three nodes with two copies of each row, and a fourth that has joined; a join and some rows.
+/// Starts three nodes with two copies of each row, adds a fourth, and creates a join and some rows.
 fn four_nodes() -> Option<Cluster> {
     let mut cluster = Options::new(3).set("tables.replicas", 2).start()?;
     cluster.add("n4", Vec::new(), false);
@@ -62,10 +64,11 @@ fn restart_all(cluster: &mut Cluster) {
     }
 }
 
-/// Waits until every node is unready and says why with these words; then none answers a read, and none as if there were no row.
+/// Waits until every node is not ready with a reason that contains `words`. Then checks that no node answers a read,
+/// and that none reports a row as absent.
 #[track_caller]
 fn check_refused(cluster: &Cluster, words: &str) {
-    // A node that has not noticed it yet still answers what another one passes on.
+    // A node that has not noticed the loss yet still answers forwarded requests.
     for node in cluster.running() {
         cluster.wait_for("the node refuses to serve", || {
             let (status, body) = cluster.get(node, "/readyz");
@@ -88,7 +91,7 @@ fn check_refused(cluster: &Cluster, words: &str) {
     }
 }
 
-/// What these nodes have kept.
+/// Returns the state that these nodes have kept on disk.
 fn kept(cluster: &Cluster, nodes: &[usize]) -> Vec<Value> {
     let kept = nodes.iter().map(|&node| {
         let (status, body) = cluster.get(node, "/v1/cluster/kept");
@@ -98,7 +101,7 @@ fn kept(cluster: &Cluster, nodes: &[usize]) -> Vec<Value> {
     kept.collect()
 }
 
-/// Plans a recovery from what these nodes have kept, and makes it if all slots have their newest rows.
+/// Plans a recovery from the state of these nodes, checks that all slots have their newest rows, and executes it.
 #[track_caller]
 fn recover(cluster: &Cluster, nodes: &[usize]) -> Value {
     let mut request = json!({ "kept": kept(cluster, nodes) });
@@ -126,11 +129,11 @@ fn a_cluster_whose_etcd_lost_its_data_refuses_to_serve_and_is_recovered_with_eve
         return;
     };
     cluster.etcd.lose_data().expect("it starts");
-    // Those that run notice it, and those that are started again do not begin a new cluster.
+    // Running nodes detect the loss, and restarted ones do not create a new cluster.
     check_refused(&cluster, "etcd's data was lost");
     restart_all(&mut cluster);
     check_refused(&cluster, "etcd's data was lost");
-    // A node that knows nothing of the cluster does not begin a new one either.
+    // A node that has never been in the cluster does not create a new one either.
     let stranger = cluster.add("n5", Vec::new(), false);
     cluster.restart(stranger);
     cluster.wait_for("the new node waits", || {
@@ -166,7 +169,7 @@ fn a_node_that_is_absent_keeps_the_slots_that_it_alone_has_the_rows_of() {
     assert_eq!(status, 200, "{told}");
     let told: Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!(told["waiting"][0]["nodes"], json!(["n2"]), "{told}");
-    // Its rows are not taken for absent meanwhile.
+    // The rows of the absent node are not reported as absent meanwhile.
     cluster.wait_for("the other half is served", || {
         cluster
             .ask(0, "CLUSTER INFO")

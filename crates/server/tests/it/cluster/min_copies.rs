@@ -1,4 +1,4 @@
-//! `cluster.min_copies`: writes of a slot are taken only while so many copies of it are in sync.
+//! `cluster.min_copies`: a slot accepts writes only while it has at least this number of in-sync copies.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn writes_are_refused_while_a_slot_has_fewer_copies_than_min_copies() {
         &["MSET", "post|bob|1", "b", "post|ann|1", "b"],
     ] {
         cluster.wait_for("writes are refused, with the reason", || {
-            // What is under way when the replica is given up ends with the connection.
+            // When the owner gives up the replica, requests in progress end with their connections.
             let told = Caller::to(cluster.resp(0)).and_then(|mut it| it.ask(words));
             told.is_some_and(|told| {
                 assert!(told.starts_with('-'), "{told}");

@@ -1,11 +1,12 @@
-//! What a connection has asked of rows that then move to another node: subscriptions end with a message, and a watched key counts as changed.
+//! State of connections that refers to rows which move to another node: subscriptions end with a message, and a
+//! watched key counts as changed.
 
 use serde_json::json;
 
 use super::harness::Cluster;
 use super::rows::{owned_keys, wait_until_settled};
 
-/// Moves all that a node has to the others.
+/// Drains a node, and waits until it owns nothing.
 fn drain(cluster: &Cluster, node: usize) {
     let drain = json!({"action": "drain", "node": cluster.name(node)});
     let (status, answer) = cluster.post(node, "/v1/cluster/asks", &drain);
@@ -42,7 +43,7 @@ fn a_subscription_ends_with_an_unsubscribe_message_when_its_slot_moves() {
         assert!(feed.reply().ends_with("|$3|set"));
         drain(&cluster, 0);
         let mut ended: Vec<String> = (0..3).map(|_| feed.reply()).collect();
-        // The number of subscriptions that are left comes last.
+        // The last element is the number of remaining subscriptions.
         assert!(ended[2].ends_with("|:0"), "{ended:?}");
         ended
             .iter_mut()
@@ -101,12 +102,12 @@ fn exec_does_nothing_after_a_watched_key_has_moved() {
         cluster.info(0, "cluster_slots_owned") != "0"
     });
     wait_until_settled(&cluster);
-    // Wherever the key is: it was written meanwhile.
+    // The key was written in between, wherever it is now.
     second.check("EXEC", "*-1");
     cluster.client(0).check(&format!("GET {key}"), "$6|theirs");
 }
 
-/// Whoever owns the slot next may write the row, and this node does not learn of it.
+/// The slot's next owner may change the row without notifying this node.
 #[test]
 fn what_clients_have_cached_is_reported_when_slots_move() {
     let Some(cluster) = Cluster::start(2, &[]) else {
@@ -117,7 +118,8 @@ fn what_clients_have_cached_is_reported_when_slots_move() {
     let mut client = cluster.client(0);
     client.ask("HELLO 3");
     client.check("CLIENT TRACKING ON", "+OK");
-    // Another node answers for this one, and notifies nobody here.
+    // Another node serves the key and does not send invalidations to this one. The key is therefore invalidated
+    // immediately.
     client.check(&format!("GET {}", foreign[0]), "_");
     let key = &foreign[0];
     let reported = format!(">2|$10|invalidate|*1|${}|{key}", key.len());

@@ -1,4 +1,4 @@
-//! Reads of rows of many nodes are answered in full, or refused, while slots move.
+//! Reads of rows of many nodes while slots move: they return all rows or an error.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,7 +9,8 @@ use super::rows::wait_until_settled;
 
 const COLUMNS: usize = 60;
 
-/// No reply lacks a row or has one twice. With two cores the parts of one node are by one map, too.
+/// No reply lacks a row or contains one twice. With two cores, the parts of one node must also be based on the same
+/// map.
 #[test]
 fn reads_over_many_nodes_have_every_row_once_while_slots_move() {
     for threads in [1, 2] {
@@ -49,7 +50,8 @@ fn reads_over_many_nodes_have_every_row_once_while_slots_move() {
                     while !is_over.load(Ordering::Relaxed) {
                         for (read, begins) in reads {
                             let reply = client.ask(read);
-                            // Where moves take longer than such a read waits, or a node has lost its lease.
+                            // These errors occur if moves take longer than such a read waits, or if a node has lost
+                            // its lease.
                             if reply.starts_with("-TRYAGAIN ") || reply.starts_with("-CLUSTERDOWN ")
                             {
                                 continue;

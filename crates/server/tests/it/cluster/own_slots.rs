@@ -8,7 +8,7 @@ use super::stores::{KEYS, text, version};
 
 const ROWS: usize = 60;
 
-/// The keys that a node answers over all pages of a SCAN.
+/// Returns the keys that a node returns in all pages of a SCAN.
 fn scanned(cluster: &Cluster, node: usize, pattern: &str) -> Vec<String> {
     let mut client = cluster.client(node);
     let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());

@@ -1,4 +1,4 @@
-//! Rows of tables when nodes die, stand still, and return: what was answered is there.
+//! Rows of tables when nodes are killed, are suspended and return: no acknowledged write is lost.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,7 +24,7 @@ impl Caller {
         Some(Caller(BufReader::new(stream)))
     }
 
-    /// The reply, its line breaks shown as `|`; nothing if it is not known what became of the command.
+    /// Returns the reply with `|` for line breaks, or `None` if the outcome of the command is unknown.
     pub fn ask(&mut self, words: &[&str]) -> Option<String> {
         self.0.get_mut().write_all(&request(words)).ok()?;
         let mut line = String::new();
@@ -45,7 +45,7 @@ impl Caller {
     }
 }
 
-/// Whether every slot has an owner and its replica, none is being filled, and nothing moves.
+/// Returns whether every slot has an owner and a replica, and none is being filled or moved.
 fn is_settled(cluster: &Cluster, seen_by: usize) -> bool {
     let (_, status) = cluster.get(seen_by, "/v1/cluster");
     let status: Value = serde_json::from_str(&status).unwrap_or_default();
@@ -61,7 +61,8 @@ fn settle(cluster: &Cluster, seen_by: usize) {
     });
 }
 
-/// Keys that are written over and over, each by one client, with numbers that rise; and what was answered of each.
+/// Clients that write increasing numbers to keys, each key by one client, and the last acknowledged number of each
+/// key.
 struct Writers {
     stop: Arc<AtomicBool>,
     answered: Arc<Mutex<BTreeMap<String, u64>>>,
@@ -70,7 +71,7 @@ struct Writers {
 }
 
 impl Writers {
-    /// Each client goes to any of these nodes, and to another when it gets no answer.
+    /// Each client uses one of these nodes, and another one when it gets no reply.
     fn start(clients: usize, nodes: &[SocketAddr]) -> Writers {
         let writers = Writers {
             stop: Arc::default(),
@@ -136,7 +137,7 @@ impl Writers {
     }
 }
 
-/// Each row is what was answered last, or a later number whose answer did not come.
+/// Checks that each row has the last acknowledged number, or a later one whose reply was lost.
 fn check(cluster: &Cluster, answered: &BTreeMap<String, u64>) {
     for node in cluster.running() {
         let mut caller = Caller::to(cluster.resp(node)).unwrap();
@@ -215,7 +216,7 @@ fn a_node_that_returns_with_an_empty_disk_is_filled_while_it_serves() {
     settle(&cluster, 0);
     let answered = writers.end();
     check(&cluster, &answered);
-    // Its copies count: another may die.
+    // The copies on the refilled node are complete, so that another node may die.
     cluster.kill(0);
     cluster.wait_until_down(1, 0);
     check(&cluster, &answered);
@@ -232,7 +233,7 @@ fn an_owner_that_stood_still_for_longer_than_its_lease_answers_nothing_stale() {
     for key in &keys {
         other.check(&format!("SET {key} old"), "+OK");
     }
-    // Asked, and not yet read, when it stops.
+    // These requests reach the node's sockets while it is suspended.
     let mut asked: Vec<Caller> = keys
         .iter()
         .map(|_| Caller::to(cluster.resp(0)).unwrap())
@@ -283,7 +284,7 @@ fn nobody_is_refused_anything_while_a_node_stops_in_good_order() {
         let mut caller = Caller::to(addr).expect("it runs");
         while !is_over.load(SeqCst) {
             let number = done.load(SeqCst);
-            // Of slots of all nodes.
+            // The keys belong to slots of all nodes.
             let (key, value) = (format!("t|{}|x", number % KEYS), number.to_string());
             let set = caller.ask(&["SET", &key, &value]);
             assert_eq!(set.as_deref(), Some("+OK"), "{key}");
@@ -309,7 +310,7 @@ fn nobody_is_refused_anything_while_a_node_stops_in_good_order() {
     });
 }
 
-/// Waits while a thread goes on.
+/// Waits until `holds` returns true. Fails if the thread ends before.
 fn wait_while_it_runs(what: &str, thread: &std::thread::JoinHandle<()>, holds: impl Fn() -> bool) {
     while !holds() {
         assert!(!thread.is_finished(), "{what}: a client gave up");

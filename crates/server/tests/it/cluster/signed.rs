@@ -1,4 +1,4 @@
-//! Clusters that take only signed versions (`stores.signed_by`).
+//! Clusters that accept only signed versions (`stores.signed_by`).
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn push(cluster: &Cluster, node: usize, source: &Path) -> Value {
     serde_json::from_str(&answer).expect("JSON")
 }
 
-/// No node has made it live, and the refusal says why.
+/// Checks that the pull failed with this reason, so that no node has made the version live.
 #[track_caller]
 fn check_refused(pull: &Value, why: &str) {
     assert_eq!(pull["state"], "failed", "{pull:#}");
@@ -79,7 +79,7 @@ fn only_versions_signed_by_a_named_key_go_live_on_any_node() {
     assert_eq!(pull["state"], "done", "{pull:#}\n{}", cluster.logs());
     check_live(&cluster, "ours");
 
-    // Refused by whichever node is asked, and what is live stays.
+    // Every node rejects these pushes, and the live version stays.
     for node in cluster.running() {
         check_refused(&push(&cluster, node, others.path()), "none of the keys");
         check_refused(&push(&cluster, node, plain.path()), "is not signed");

@@ -1,4 +1,4 @@
-//! What `/v1/cluster` tells, and what a person asks for there.
+//! The contents of `/v1/cluster`, and the operations that an operator requests there.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Data sets: a version is live on all nodes or on none, whatever fails on the way.
+//! Stores in a cluster: a version becomes live on all nodes or on none, whatever fails in between.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use crate::support::build_rows;
 pub const KEYS: usize = 300;
 const PARTITIONS: u32 = 16;
 
-/// A version of store `s` whose keys all have this value.
+/// Builds a version of store `s` in which all keys have this value.
 pub fn version(value: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let rows = (0..KEYS).map(|i| (format!("k{i}"), value.to_owned()));
@@ -21,7 +21,7 @@ pub fn version(value: &str) -> tempfile::TempDir {
     folder
 }
 
-/// All keys, in one request.
+/// Returns a request for all keys.
 pub fn mget() -> String {
     let keys: Vec<String> = (0..KEYS).map(|i| format!("s:k{i}")).collect();
     format!("MGET {}", keys.join(" "))
@@ -31,11 +31,11 @@ pub fn text(folder: &Path) -> &str {
     folder.to_str().expect("UTF-8")
 }
 
-/// What is asked of a cluster's stores.
+/// A cluster, with operations on its store `s`.
 struct Stores(Cluster);
 
 impl Stores {
-    /// Three nodes, each slot on so many of them.
+    /// Starts three nodes with this number of copies of each slot.
     fn of(replicas: usize) -> Option<Stores> {
         Options::new(3)
             .set("tables.replicas", replicas)
@@ -50,7 +50,7 @@ impl Stores {
         serde_json::from_str(&answer).expect("JSON")
     }
 
-    /// Asks a node for a push; the status that it answers.
+    /// Starts a push through a node, and returns the pull's first status.
     fn begin(&self, node: usize, request: &Value) -> Value {
         let (status, answer) = self.0.post(node, "/v1/stores/s/pull", request);
         assert_eq!(status, 202, "{answer}");
@@ -91,7 +91,7 @@ impl Stores {
         }
     }
 
-    /// All running nodes have this version live, and each answers all keys with its value.
+    /// Checks that all running nodes have this version live, and that each returns its value for the keys.
     #[track_caller]
     fn check_live(&self, number: u64, value: &str) {
         for node in self.0.running() {
@@ -114,7 +114,7 @@ impl Stores {
         }
     }
 
-    /// An answer that is of all nodes.
+    /// Checks a read of all keys, which gathers values from all nodes.
     #[track_caller]
     fn check_mget(&self, node: usize, value: &str) {
         let one = format!("|${}|{value}", value.len());
@@ -122,7 +122,7 @@ impl Stores {
         self.0.client(node).check(&mget(), &all);
     }
 
-    /// The status of a removal.
+    /// Sends a DELETE, and returns the status.
     fn remove(&self, node: usize, path: &str) -> u16 {
         let url = format!("http://{}{path}", self.0.http(node));
         let agent: ureq::Agent = ureq::Agent::config_builder()
@@ -133,7 +133,7 @@ impl Stores {
         answer.expect("the node answers").status().as_u16()
     }
 
-    /// How many keys a node has itself.
+    /// Returns the number of keys that a node has locally.
     fn keys_here(&self, node: usize) -> usize {
         let here = |key: &usize| {
             let path = format!("/v1/stores/s/keys/k{key}?here=true");
@@ -167,11 +167,11 @@ fn a_pushed_version_is_live_on_all_nodes_each_of_which_has_its_part() {
     assert_eq!(status, 404, "{answer}");
 }
 
-/// The walk of a SCAN: its keys, and after how many calls `between` was called once.
+/// Returns the keys of a complete SCAN. Calls `between` once, after the fourth page.
 fn scanned(cluster: &Cluster, pattern: &str, between: &mut dyn FnMut()) -> Vec<String> {
     let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
     for call in 0..1_000 {
-        // Any node goes on where another one has left off.
+        // A cursor is valid on every node.
         let running = cluster.running();
         let line = format!("SCAN {cursor} MATCH {pattern} COUNT 20");
         let answer = cluster.ask(running[call % running.len()], &line);
@@ -220,7 +220,7 @@ fn all_keys() -> Vec<String> {
 fn a_whole_version_is_walked_dumped_and_compared_through_any_node() {
     let Some(stores) = Stores::of(1) else { return };
     let (first, second) = (version("one"), tempfile::tempdir().expect("a folder"));
-    // One key goes, two come, and every fifth changes; in other partitions.
+    // The second version removes one key, adds two, changes every fifth, and has other partitions.
     let rows = (1..KEYS + 2).map(|i| {
         (
             format!("k{i}"),
@@ -232,7 +232,7 @@ fn a_whole_version_is_walked_dumped_and_compared_through_any_node() {
     let keys = all_keys();
     let whole: Vec<String> = keys.iter().map(|key| format!("s:{key}")).collect();
     let mut swap = || stores.push_live(1, text(second.path()), 2);
-    // The walk stays in the version where it began.
+    // The scan continues in the version in which it began.
     assert_eq!(scanned(&stores.0, "s:*", &mut swap), whole);
     let ones = scanned(&stores.0, "s:k1*", &mut || {});
     assert!(
@@ -253,7 +253,8 @@ fn a_whole_version_is_walked_dumped_and_compared_through_any_node() {
         );
         assert_eq!(diff["changes"].as_array().map(Vec::len), Some(62), "{diff}");
     }
-    // What nobody has is no part of an answer that looks whole.
+    // If the cursor's version no longer exists anywhere, the scan fails instead of returning a result that appears
+    // complete.
     let cursor = (9_u64 << 48) | 1;
     let gone = stores.0.ask(0, &format!("SCAN {cursor} MATCH s:*"));
     assert!(
@@ -269,7 +270,7 @@ fn what_is_of_a_whole_version_says_so_when_a_part_cannot_be_had() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let rows = (0..KEYS).map(|i| (format!("k{i}"), "one".to_owned()));
-    // So many that each node has some that no other one has.
+    // With this many partitions, each node has some that no other node has.
     build_rows(folder.path(), "s", rows, 128);
     stores.push_live(0, text(folder.path()), 1);
     stores.push_live(0, text(folder.path()), 2);
@@ -329,7 +330,7 @@ fn what_is_removed_is_removed_from_all_nodes() {
     stores.check_live(1, "one");
 }
 
-/// Of each answer all values are of one version, and through one node no version comes after a later one.
+/// All values of one reply are of one version, and the replies of one node never return to an older version.
 #[test]
 fn one_answer_is_of_one_version_while_versions_are_swapped() {
     let Some(stores) = Stores::of(1) else { return };
@@ -536,7 +537,7 @@ fn a_node_that_was_away_catches_up_from_others_when_the_source_is_gone() {
     let (first, second) = (version("one"), version("two"));
     stores.push_live(0, text(first.path()), 1);
     stores.0.kill(2);
-    // Its replicas answer, before anybody has said that it is dead.
+    // The replicas serve the reads before the node has been declared down.
     stores.check_mget(0, "one");
     stores.check_mget(1, "one");
     stores.0.wait_for("the others know of it", || {
@@ -556,7 +557,7 @@ fn a_node_that_was_away_catches_up_from_others_when_the_source_is_gone() {
     stores.check_live(2, "two");
 }
 
-/// Nor does an answer lack anything while partitions go there.
+/// No reply lacks values while partitions move to the new node.
 #[test]
 fn a_node_that_joins_pulls_its_partitions_from_those_that_have_them() {
     let Some(mut stores) = Stores::of(1) else {
@@ -598,7 +599,7 @@ fn a_full_disk_on_one_node_fails_the_push_everywhere() {
     stores.check_live(1, "one");
 }
 
-/// A text that does not compress.
+/// Returns text that does not compress.
 fn noise(seed: usize, bytes: usize) -> String {
     let mut state = seed as u64 + 1;
     let mut next = || {
@@ -610,7 +611,7 @@ fn noise(seed: usize, bytes: usize) -> String {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// A version of numbers about `center`, with its profile.
+/// Builds a version with a profile, whose values are numbers around `center`.
 fn profiled(center: usize) -> tempfile::TempDir {
     use larder_batch::{BuildOptions, Builder, Built};
     let folder = tempfile::tempdir().expect("a folder");
@@ -670,7 +671,7 @@ fn a_shift_is_refused_by_the_node_that_is_asked_and_no_node_pulls() {
     assert_eq!(live(), [2, 2, 2]);
 }
 
-/// Each node runs it on its own part, and one that refuses is enough.
+/// Each node runs the program on its part of the version, and the rejection of one node suffices.
 #[test]
 fn a_program_that_refuses_on_a_node_keeps_the_version_from_all() {
     let folder = tempfile::tempdir().expect("a folder");
