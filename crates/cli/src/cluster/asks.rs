@@ -1,4 +1,5 @@
-//! `larder cluster join`, `drain`, `keep` and `remove`: what a person asks of the controller, and waiting until it is so.
+//! `larder cluster join`, `drain`, `keep`, `remove` and `abort-push`: send a request to the controller, and wait until
+//! it is fulfilled.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use crate::output::{self, count};
 use crate::progress::{Progress, Unit};
 
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// What only a person can mend is told, and the wait given up, when nothing has moved for so long.
+/// Time without progress after which an obstacle that needs an operator is reported, and waiting ends.
 const BLOCKED_FOR: Duration = Duration::from_secs(10);
 
 const JOIN: &str = "\
@@ -141,7 +142,7 @@ pub fn join(JoinArgs { ask }: JoinArgs) -> Result<(), Failure> {
     let wish = ClusterAsk::Join {
         node: ask.node.clone(),
     };
-    // A node that is a member has all when nothing moves to it any more.
+    // A member has joined completely when no slots are moving to it.
     run(&ask, &wish, |status, node| {
         let member = member(status, node)?;
         let goals = status
@@ -177,9 +178,9 @@ pub fn remove(RemoveArgs { ask, lose_rows }: RemoveArgs) -> Result<(), Failure> 
         lose_rows,
     };
     run(&ask, &wish, |status, node| match member(status, node) {
-        // It is forgotten.
+        // The node is no longer a member.
         Err(_) => Ok(0),
-        // What it alone has is counted until it is forgotten.
+        // Slots that only this node has count until it is no longer a member.
         Ok(member) if member.state == "down" => Ok(held(member).max(1)),
         Ok(member) => Ok(held(member)),
     })
@@ -196,7 +197,7 @@ pub fn keep(args: KeepArgs) -> Result<(), Failure> {
     }
 }
 
-/// Asks for it, and waits until nothing is left, as `left` counts it in slots.
+/// Sends the request, and waits until `left` returns no remaining slots.
 fn run(
     args: &AskArgs,
     wish: &ClusterAsk,
@@ -274,7 +275,7 @@ fn run(
     }
 }
 
-/// What the wish would move.
+/// Returns the moves that the request would cause.
 fn preview(
     admin: &AdminClient,
     wish: &ClusterAsk,
@@ -307,7 +308,7 @@ pub fn member<'a>(status: &'a ClusterStatus, node: &str) -> Result<&'a ClusterMe
     })
 }
 
-/// Slots that a node has in whatever way.
+/// Number of slots that a node has in any role.
 fn held(member: &ClusterMember) -> u64 {
     let all = [
         member.slots_owned,
@@ -317,7 +318,7 @@ fn held(member: &ClusterMember) -> u64 {
     all.into_iter().map(u64::from).sum()
 }
 
-/// What became of it, in words.
+/// Describes the result of the request.
 fn outcome(wish: &ClusterAsk, answer: &str, has_waited: bool, is_member: bool) -> String {
     match wish {
         _ if !has_waited => answer.to_owned(),

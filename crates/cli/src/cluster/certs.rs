@@ -1,18 +1,18 @@
-//! `larder cluster certs`: certificates for those who have no authority that signs them.
+//! `larder cluster certs`: creates certificates for users without their own certificate authority.
 //!
 //! ```text
-//!   certs/ca.pem, ca.key      the authority; who has ca.key can make nodes
-//!   certs/a/ca.pem            what goes to node a: whom it trusts, what it shows, and the key for that
+//!   certs/ca.pem, ca.key      the authority; anyone with ca.key can create nodes
+//!   certs/a/ca.pem            the files of node a: the authority that it trusts, its certificate and its key
 //!           cert.pem, key.pem
-//!           names             what cert.pem was made for; read by --renew
+//!           names             the names in cert.pem; read by --renew
 //! ```
 //!
-//! 1. A folder of a node or a client appears whole or not at all, and only its user can read it.
-//! 2. Nothing is overwritten. `--renew` puts a new certificate and a new key in the place of the old, each at once.
-//! 3. What is written was checked as the other side will check it.
+//! 1. The folder of a node or a client is created atomically, and only its user can read it.
+//! 2. Nothing is overwritten. `--renew` replaces a certificate and its key by new ones, each atomically.
+//! 3. Every new certificate was verified as the other side will verify it.
 //!
-//! The authority's certificate is not parsed: its subject is always the same, so its key is enough to sign with. An authority that
-//! was made otherwise is found out by 3.
+//! The authority's certificate is not parsed: its subject is always the same, so its key suffices for signing. Step 3
+//! detects an authority that was created by other means.
 
 use std::fs;
 use std::io::{self, Write};
@@ -49,7 +49,7 @@ A running server uses renewed files for new connections without a restart.";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_DAYS: u32 = 3650;
 const DAYS_MAX: u32 = 3650;
-/// Clocks may be apart.
+/// Tolerates clocks that differ.
 const VALID_SINCE: Duration = DAY;
 
 #[derive(Args)]
@@ -157,7 +157,7 @@ pub fn run(args: CertsArgs) -> Result<(), Failure> {
     output::print_line(&told(&args, &authority, &signed))
 }
 
-/// Where the files of a node or a client are or shall be, and its hosts.
+/// Returns the folder of a node's or client's files, which may not exist yet, and its hosts.
 fn find(args: &CertsArgs, kind: Kind, named: &Named) -> Result<(PathBuf, Vec<String>), Failure> {
     let folder = args.out.join(&named.name);
     let shown = folder.display();
@@ -200,10 +200,10 @@ fn find(args: &CertsArgs, kind: Kind, named: &Named) -> Result<(PathBuf, Vec<Str
     Ok((folder, hosts))
 }
 
-/// Who signs.
+/// The certificate authority.
 struct Authority {
     folder: PathBuf,
-    /// Its certificate and key; `is_new` where they are still to be written.
+    /// Its certificate and key. If `is_new` is set, they have not been written yet.
     pem: String,
     key_pem: String,
     is_new: bool,
@@ -252,7 +252,7 @@ impl Authority {
         }
     }
 
-    /// A new key, and a certificate for it.
+    /// Creates a key and a certificate for it.
     fn sign(
         &self,
         kind: Kind,
@@ -262,7 +262,7 @@ impl Authority {
     ) -> Result<Signed, Failure> {
         let name = folder.file_name().unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
-        // A client's has no names that TLS looks at, so that it can never be taken for a node's.
+        // A client's certificate has no names that TLS verifies, so it is never accepted as a node's.
         let names = match kind {
             Kind::Node => [std::slice::from_ref(&name), &hosts].concat(),
             Kind::Client => Vec::new(),
@@ -292,7 +292,7 @@ impl Authority {
         })
     }
 
-    /// That who trusts this authority trusts what it has signed.
+    /// Checks that the authority's certificate verifies a certificate that its key has signed.
     fn check(&self, signed: &CertificateDer<'_>) -> Result<(), Failure> {
         let wrong = |why: &dyn std::fmt::Display| {
             Failure::new(format!(
@@ -318,13 +318,14 @@ impl Authority {
         }
         let making = || format!("make the folder {}", self.folder.display());
         private_folder(&self.folder).map_err(Failure::io(making()))?;
-        // The key last: what ends before it leaves a folder that is refused, and no key that signs for nobody.
+        // The key is written last: an interruption leaves a folder that is rejected, and no key of an authority without
+        // a certificate.
         write_new(&self.folder.join("ca.pem"), &self.pem)?;
         write_new(&self.folder.join("ca.key"), &self.key_pem)
     }
 }
 
-/// What was signed for a node or a client.
+/// A new key and certificate of a node or a client.
 struct Signed {
     kind: Kind,
     name: String,
@@ -347,7 +348,7 @@ impl Signed {
             ("key.pem", &self.key_pem),
             ("cert.pem", &self.pem),
         ];
-        // Beside its place, so that it takes it by a rename; its user alone may look inside.
+        // In the same parent folder, so that it can be renamed to its place, and readable only by its user.
         let beside = Builder::new()
             .prefix(".new-")
             .permissions(fs::Permissions::from_mode(0o700))
@@ -363,13 +364,13 @@ impl Signed {
             return Ok(());
         }
         fs::rename(beside.path(), &self.folder).map_err(failed)?;
-        // It is not there under this name any more.
+        // The folder no longer exists under this name.
         let _ = beside.keep();
         Ok(())
     }
 }
 
-/// The authority's certificate; the same each time but for its dates.
+/// Returns the parameters of the authority's certificate. They differ only in the dates.
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = named("larder cluster authority");
@@ -385,7 +386,7 @@ fn named(name: &str) -> DistinguishedName {
     names
 }
 
-/// From now on, for so many days. When it ends, in seconds of Unix time.
+/// Sets the validity to `days` days from now. Returns the end, in seconds since 1970.
 fn set_validity(params: &mut CertificateParams, days: u32) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = Duration::from_secs(now.unwrap_or_default().as_secs());

@@ -1,4 +1,5 @@
-//! `larder cluster demo`: a cluster on this machine, one node of which dies and is replaced, told in numbered steps.
+//! `larder cluster demo`: demonstrates a cluster on this machine, in which a node dies and is replaced, in numbered
+//! steps.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +16,10 @@ use crate::output::{Story, count, duration, print_line};
 const ROWS: usize = 1000;
 const JOIN: &str =
     "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
-/// Nobody waits for requests here.
+/// There are no clients whose requests could be delayed.
 const FILL_SLOTS_AT_ONCE: u16 = 2_048;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What takes longer does not come.
+/// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const EXAMPLES: &str = "\
@@ -139,7 +140,7 @@ impl Demo {
         };
         let through = client(self.local.told()[0]);
         self.local.kill(1);
-        // Each row is read once and a new one written, as soon as somebody serves it again.
+        // Each row is read once and a new one written, as soon as a node serves it again.
         let (mut row, mut longest, mut begun) = (0, Duration::ZERO, Instant::now());
         while row < ROWS {
             let written = through.command(&[b"SET", format!("late|u{row}|1").as_bytes(), b"x"]);
@@ -257,7 +258,7 @@ fn key(row: usize) -> String {
     format!("post|ann|{row:04}")
 }
 
-/// How many of the rows are there.
+/// Returns how many of the rows exist.
 fn rows_of(client: &RespClient) -> Result<usize, Failure> {
     pairs(client.command(&[b"RANGE", b"post|ann|", b"post|ann}"])?)
 }

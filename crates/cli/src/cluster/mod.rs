@@ -1,7 +1,8 @@
-//! `larder cluster`: what is done for and with a cluster of servers.
+//! `larder cluster`: runs, inspects and changes clusters of servers.
 //!
-//! `local` runs one on this machine, `demo` tells a story of one, `certs` makes certificates for the nodes of any. The others look at a cluster and change it, over
-//! `/v1/cluster` of any of its nodes: `status`, `moves` (what moves, and the plan of it), `asks` (join, drain, keep, remove, abort-push), `settings`, `recover` (recover, backup).
+//! `local` runs a cluster on this machine, `demo` demonstrates one, and `certs` creates certificates. The other
+//! commands use `/v1/cluster` of any node: `status`, `moves` (current and planned moves), `asks` (join, drain, keep,
+//! remove, abort-push), `settings`, and `recover` (recover, backup).
 
 mod asks;
 mod certs;

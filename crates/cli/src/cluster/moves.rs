@@ -1,4 +1,4 @@
-//! What moves between nodes, and `larder cluster plan`, which says it before.
+//! `larder cluster plan`, and the description of slot moves.
 
 use clap::Args;
 use larder_protocol::http::{ClusterMoves, ClusterPlan};
@@ -96,7 +96,7 @@ fn planned(plan: &ClusterPlan) -> String {
     format!("{text}\n\n{}", table.render())
 }
 
-/// In one line.
+/// Describes moves in one line.
 pub fn told(moves: &ClusterMoves) -> String {
     if moves.copied_slots + moves.owner_slots == 0 {
         return "nothing moves".to_owned();

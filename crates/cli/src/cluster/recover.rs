@@ -1,4 +1,4 @@
-//! `larder cluster recover` and `backup`: the map of a cluster whose etcd lost its data.
+//! `larder cluster recover` and `backup`: restore the map of a cluster after etcd has lost its data.
 
 use std::path::PathBuf;
 
@@ -111,7 +111,8 @@ pub fn recover(args: RecoverArgs) -> Result<(), Failure> {
     }
 }
 
-/// Asks the members of the newest map, and those of a newer one that one of them has. Leaves what they have kept in the request.
+/// Queries the members of the newest map, repeatedly if a member has a newer map. The request then contains their
+/// answers.
 fn ask_all(
     args: &RecoverArgs,
     admin: &AdminClient,
@@ -138,7 +139,7 @@ fn ask_all(
     }
 }
 
-/// Refuses a node to leave out that the map does not have: a misspelled name would leave out no node.
+/// Rejects an excluded node that is not in the map, because a misspelled name would exclude no node.
 fn refuse_unknown(without: &[String], plan: &ClusterRecovery) -> Result<(), Failure> {
     let is_member = |name: &String| plan.members.iter().any(|it| it.name == *name);
     let Some(unknown) = without.iter().find(|name| !is_member(name)) else {

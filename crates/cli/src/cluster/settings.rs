@@ -1,4 +1,4 @@
-//! `larder cluster set`: the settings that are the same on every node, since they are in the map.
+//! `larder cluster set`: shows and changes the settings in the cluster map, which all nodes share.
 
 use clap::Args;
 use larder_protocol::http::{ClusterAsk, ClusterSettings, ClusterSettingsWanted};
@@ -56,7 +56,7 @@ fn parsed(settings: &[String]) -> Result<ClusterSettingsWanted, Failure> {
                 "{setting}: write SETTING=VALUE, such as replicas=3"
             )));
         };
-        // A number or a truth value where it is one, else a word.
+        // A number or a boolean if it is one, otherwise a string.
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
         wanted.insert(name.to_owned(), value);
     }

@@ -1,4 +1,4 @@
-//! `larder cluster status`: how a cluster stands, as the node that is asked knows it.
+//! `larder cluster status`: shows the state of a cluster, as seen by one node.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, Column, Table, count, duration, moment};
 
-/// Slots of a cluster, as in Redis Cluster.
+/// Number of hash slots of a cluster, as in Redis Cluster.
 pub const SLOTS: u32 = 16_384;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Clocks that differ by less are not mentioned.
+/// Minimum difference between clocks that is reported, in milliseconds.
 const CLOCKS_DIFFER_MS: u64 = 500;
 
 const EXAMPLES: &str = "\
@@ -73,7 +73,7 @@ pub fn run(args: StatusArgs) -> Result<(), Failure> {
     let status = loop {
         interrupt::check()?;
         let status = match admin.cluster() {
-            // The node may be about to start.
+            // The node may be starting.
             Err(error @ (Error::NoServer { .. } | Error::Broken { .. })) if args.wait => Err(error),
             other => Ok(other?),
         };
@@ -107,7 +107,7 @@ fn is_over(args: &StatusArgs, started: Instant) -> bool {
     args.timeout.is_some_and(is_over)
 }
 
-/// Nothing is missing, and nothing is under way.
+/// Whether nothing is missing, and nothing is in progress.
 pub fn is_well(status: &ClusterStatus) -> bool {
     let copies = u32::from(status.settings.replicas);
     status.slots_served == SLOTS
@@ -175,7 +175,7 @@ fn told(status: &ClusterStatus) -> String {
     text
 }
 
-/// Whether two clocks surely differ by so much that it should be seen to.
+/// Whether two clocks certainly differ enough to be reported.
 fn is_off(clock: &ClusterClock) -> bool {
     clock.ahead_ms.unsigned_abs() >= CLOCKS_DIFFER_MS + clock.within_ms
 }
@@ -251,7 +251,7 @@ fn members(members: &[ClusterMember]) -> String {
     table.render()
 }
 
-/// Slots that have fewer copies than they shall have.
+/// Describes the slots that have fewer copies than required.
 fn uncopied(status: &ClusterStatus) -> String {
     let wanted = usize::from(status.settings.replicas);
     let slots = status.slots.iter();
@@ -353,7 +353,7 @@ mod tests {
         not(|it| it.unreached.push("node a cannot be reached".to_owned()));
         not(|it| it.members[0].state = "joining".to_owned());
         not(|it| it.pushes.push(ClusterPush::default()));
-        // A node that has the copies is yet to come.
+        // A node with copies is missing.
         not(|it| {
             it.members.pop();
             it.slots[0].in_sync.clear();

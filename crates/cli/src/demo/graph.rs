@@ -1,8 +1,8 @@
-//! The demo's friendships: made from a seed, or read from a file, and held as sorted neighbour lists.
+//! The demo's friendships: generated from a seed or read from a file, and stored as sorted adjacency lists.
 //!
 //! Invariants:
-//! 1. Undirected, without loops or double edges; each list of neighbours is sorted.
-//! 2. A generated graph depends on `users` and `seed` only.
+//! 1. Undirected, without loops or duplicate edges; each adjacency list is sorted.
+//! 2. A generated graph depends only on `users` and `seed`.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use larder_types::Random;
 
 use crate::failure::Failure;
 
-/// A graph in one array: user `u` has the friends `friends[starts[u]..starts[u + 1]]`.
+/// A graph in one array: the friends of user `u` are `friends[starts[u]..starts[u + 1]]`.
 pub struct Graph {
     names: Vec<String>,
     starts: Vec<usize>,
@@ -20,12 +20,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph whose numbers of friends follow a power law: newcomers befriend somebody popular, and
-    /// then mostly friends of their friends.
+    /// Generates a graph whose degrees follow a power law: new users befriend a popular user, and then mostly friends
+    /// of their friends.
     pub fn generate(users: u32, seed: u64) -> Graph {
         let mut random = Random::new(seed);
         let mut edges: Vec<(u32, u32)> = Vec::new();
-        // Every user stands here once per friendship: a uniform choice prefers the popular.
+        // Contains each user once per friendship, so that a uniform choice prefers popular users.
         let mut ends: Vec<u32> = vec![0];
         let mut friends: Vec<Vec<u32>> = vec![Vec::new(); users as usize];
         for user in 1..users {
@@ -51,8 +51,8 @@ impl Graph {
         Graph::from_edges(names, edges)
     }
 
-    /// Reads lines of two names, separated by spaces or tabs; what follows a `#` is no data. Files
-    /// ending in `.gz` or `.zst` are unpacked.
+    /// Reads lines of two names, separated by spaces or tabs; `#` begins a comment. Files ending in `.gz` or `.zst` are
+    /// decompressed.
     pub fn read(path: &Path) -> Result<Graph, Failure> {
         let reading = |error| Failure::io(format!("read {}", path.display()))(error);
         let mut reader = BufReader::with_capacity(1 << 16, open(path).map_err(reading)?);
@@ -98,7 +98,7 @@ impl Graph {
         Ok(Graph::from_edges(names, edges))
     }
 
-    /// The same users a day later: `count` more friendships between friends of friends.
+    /// Returns the graph of the next day, with `count` more friendships between friends of friends.
     pub fn with_more_friendships(&self, count: usize, seed: u64) -> Graph {
         let mut random = Random::new(seed ^ 0x6f76_6572_6e69_6768);
         let users = self.len() as u64;
@@ -144,7 +144,7 @@ impl Graph {
         }
     }
 
-    /// How many users there are.
+    /// Number of users.
     pub fn len(&self) -> usize {
         self.names.len()
     }

@@ -1,10 +1,10 @@
-//! Made-up hotels, and what is asked of them: as a query, and as a test of one hotel.
+//! Generated hotels, and queries for them: as query text, and as a predicate on one hotel.
 
 use std::fmt;
 
 use larder_types::Random;
 
-/// With longitude and latitude.
+/// Cities with longitude and latitude.
 pub const CITIES: [(&str, f64, f64); 12] = [
     ("Lisbon", -9.14, 38.72),
     ("Porto", -8.61, 41.15),
@@ -25,7 +25,7 @@ const FIRST: [&str; 8] = [
 const SECOND: [&str; 8] = [
     "Lantern", "Harbour", "Garden", "Mill", "Bridge", "Swan", "Anchor", "Clock",
 ];
-/// Of the earth, as Redis has it.
+/// Radius of the earth, as in Redis.
 const RADIUS_KM: f64 = 6_372.797_560_856;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +45,7 @@ pub fn hotels(number: usize, random: &mut Random) -> Vec<Hotel> {
         let stars = 1 + random.below(5);
         let [first, second] =
             [FIRST, SECOND].map(|words| random.choose(&words).unwrap_or(words[0]));
-        // In steps of about ten metres, around the middle of the city.
+        // In steps of about ten meters, around the center of the city.
         let mut off = || (random.below(1_000) as f64 - 500.0) / 10_000.0;
         let (lon, lat) = (lon + off(), lat + off());
         Hotel {
@@ -66,7 +66,7 @@ impl Hotel {
         format!("hotel:{id}")
     }
 
-    /// The command that writes it.
+    /// Returns the command that writes the hotel.
     pub fn written(&self, id: usize) -> Vec<String> {
         let place = format!("{},{}", self.lon, self.lat);
         let fields = [
@@ -83,7 +83,7 @@ impl Hotel {
         head.into_iter().chain(fields).collect()
     }
 
-    /// Of the names and values that a search answers.
+    /// Parses the fields of a search result.
     pub fn read(fields: &[String]) -> Hotel {
         let get = |name: &str| {
             let mut pairs = fields.chunks_exact(2);
@@ -105,13 +105,13 @@ impl Hotel {
     }
 }
 
-/// What is asked for.
+/// A query for hotels.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Query {
     City(&'static str),
     Room {
         city: &'static str,
-        /// At least.
+        /// Minimum.
         stars: u64,
         /// Both inclusive.
         price: (u64, u64),
@@ -125,7 +125,7 @@ pub enum Query {
         lat: f64,
         km: f64,
     },
-    /// These words, one after the other.
+    /// These words, consecutively.
     Named(String),
 }
 
@@ -149,7 +149,7 @@ impl fmt::Display for Query {
 }
 
 impl Query {
-    /// Whether a hotel is what is asked for.
+    /// Whether a hotel matches the query.
     pub fn fits(&self, hotel: &Hotel) -> bool {
         match self {
             Query::City(city) => hotel.city == *city,

@@ -1,6 +1,7 @@
-//! The demo's third act: hotels are found by any of their attributes, while prices change and rooms are sold.
+//! The demo's third act: searches for hotels by any of their attributes, while prices change and rooms are sold.
 //!
-//! `hotel` makes them, and knows of one hotel whether it is what a query asks for: so whatever is found is compared with a look at every hotel.
+//! `hotel` generates the hotels and evaluates queries on single hotels, so that every search result is compared with a
+//! scan of all hotels.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,16 +17,16 @@ use crate::output::{Story, count, duration, print_line, rate};
 const SPACE: &str = "FT.CREATE hotels PREFIX 1 hotel: SCHEMA name TEXT city TAG stars NUMERIC price NUMERIC free NUMERIC place GEO";
 const HOTELS_MAX: usize = 20_000;
 const SEARCHERS: usize = 3;
-/// For how long prices change under searches.
+/// Time for which prices change during searches.
 const CHANGING: Duration = Duration::from_millis(900);
-/// Rooms that are sold at the end, and who wants them.
+/// Rooms that are sold at the end, and the guests who want them.
 const ROOMS: usize = 10;
 const GUESTS: usize = 4;
 const ATTEMPTS: usize = 25;
-/// Commands in one write.
+/// Commands in one pipeline.
 const AT_ONCE: usize = 200;
 
-/// Tells the act, with about as many hotels as there are users.
+/// Runs the act, with about as many hotels as there are users.
 pub fn tell(address: &str, users: usize, seed: u64, story: &mut Story) -> Result<(), Failure> {
     print_line("Third act. The people travel, and look for hotels by whatever they care for:\n")?;
     let client = RespClient::new(address);
@@ -48,12 +49,12 @@ struct Act<'a> {
     hotels: Vec<Hotel>,
 }
 
-/// What a searcher has seen.
+/// The observations of a searcher.
 #[derive(Default)]
 struct Seen {
     times: Vec<Duration>,
     found: u64,
-    /// Hotels that an answer had though they are not what was asked for.
+    /// Hotels in results that do not match the query.
     misfits: u64,
 }
 
@@ -86,7 +87,7 @@ impl Act<'_> {
         )
     }
 
-    /// Some questions, each compared with a look at every hotel.
+    /// Runs some queries, and compares each result with a scan of all hotels.
     fn search(&mut self, story: &mut Story) -> Result<(), Failure> {
         let (name, lon, lat) = CITIES[3];
         let words = self.hotels[self.random.index(self.hotels.len())]
@@ -128,7 +129,7 @@ impl Act<'_> {
         story.tell("Search by any attribute, or several", &lines)
     }
 
-    /// Prices change, each change is searched for at once; others search meanwhile.
+    /// Changes prices and searches for each change immediately, while others search.
     fn change_under_searches(&mut self, story: &mut Story) -> Result<(), Failure> {
         let is_over = AtomicBool::new(false);
         let address = self.address;
@@ -229,7 +230,7 @@ impl Act<'_> {
         Ok(changes)
     }
 
-    /// Several guests want the rooms of one hotel: each is sold once.
+    /// Several guests want the rooms of one hotel; each room is sold once.
     fn sell_the_last_rooms(&mut self, story: &mut Story) -> Result<(), Failure> {
         let id = self.random.below(self.hotels.len() as u64) as usize;
         let key = Hotel::key(id);
@@ -311,7 +312,7 @@ fn search_until(address: &str, seed: u64, is_over: &AtomicBool) -> Result<Seen, 
     Ok(seen)
 }
 
-/// How many hotels a query finds, and so many of them.
+/// Returns the number of hotels that match a query, and at most `rows` of them.
 fn search(
     client: &RespClient,
     query: &Query,

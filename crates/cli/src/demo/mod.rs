@@ -1,8 +1,9 @@
-//! `larder demo`: the whole life of a store, then of timelines, then of hotels that are searched, told in numbered steps on data of its own.
+//! `larder demo`: demonstrates the life cycle of a store, then timelines, then searches for hotels, in numbered steps
+//! on its own data.
 //!
-//! Read `graph` for the friendships, `neighbours` for the batch job, `readers` for the check that no
-//! read fails or sees two versions mixed; here is the story. It takes the same way as `larder build`
-//! and `larder push`: nothing is made for show. The second act is in `timelines`, over `social`; the third in `hotels`.
+//! `graph` has the friendships, `neighbours` the batch job, and `readers` checks that no read fails or mixes two
+//! versions; the first act is in this file. It uses the same code as `larder build` and `larder push`. The second act
+//! is in `timelines`, with `social`; the third in `hotels`.
 
 mod graph;
 mod hotel;
@@ -33,7 +34,7 @@ use crate::push;
 
 const STORE: &str = "pymk";
 const READER_THREADS: usize = 4;
-/// For how long readers run before the second version is pushed, and after the rollback.
+/// Time for which readers run before the second version is pushed, and after the rollback.
 const READING_APART: Duration = Duration::from_millis(300);
 
 const EXAMPLES: &str = "\
@@ -135,8 +136,7 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    /// The batch job and the build. `build` goes into every value, so that readers can tell the
-    /// versions apart.
+    /// Runs the batch job and the build. Every value contains `build`, so that readers can distinguish the versions.
     fn build(&self, graph: &Graph, build: u32, story: &mut Story) -> Result<PathBuf, Failure> {
         let started = Instant::now();
         let rows = self.folder.join(format!("rows-{build}"));
@@ -230,7 +230,7 @@ impl Demo<'_> {
         )
     }
 
-    /// The second version goes in, and comes out again, under readers that must not notice.
+    /// Pushes the second version and rolls it back, while readers run.
     fn replace_under_load(
         &self,
         server: &DemoServer,
@@ -328,7 +328,7 @@ fn what_next(
     ))
 }
 
-/// A server in this process, on a thread of its own.
+/// A server in this process, on a separate thread.
 struct DemoServer {
     resp: SocketAddr,
     http: SocketAddr,
@@ -356,7 +356,7 @@ impl DemoServer {
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
-                // An error means that the sender is gone: stop as well.
+                // An error means that the sender was dropped: stop as well.
                 let _ = stopped.await;
                 server.stop().await
             })

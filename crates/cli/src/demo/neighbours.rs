@@ -1,7 +1,7 @@
-//! "People you may know": for each user, those who share most friends with them but are not friends.
+//! "People you may know": for each user, the people with the most common friends who are not yet friends.
 //!
-//! The work is bounded: of a friend with more than [`FRIENDS_LOOKED_AT_MAX`] friends, only so many,
-//! evenly spaced, are looked at. Knowing the same celebrity says little anyway.
+//! The work is limited: of a friend with more than [`FRIENDS_LOOKED_AT_MAX`] friends, only so many, evenly spaced, are
+//! examined. A common friend who is a celebrity means little anyway.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::progress::{Progress, Unit};
 
 const FRIENDS_LOOKED_AT_MAX: usize = 1_000;
 const PEOPLE_PER_USER: usize = 20;
-/// Users computed between two looks at the shared counter.
+/// Users that a thread computes per access to the shared counter.
 const USERS_PER_STEP: usize = 256;
 
-/// How many users have more friends than are looked at.
+/// Number of users who have more friends than are examined.
 pub fn hubs(graph: &Graph) -> usize {
     let is_hub = |user: &u32| graph.friends(*user).len() > FRIENDS_LOOKED_AT_MAX;
     (0..graph.len() as u32).filter(is_hub).count()
@@ -27,8 +27,8 @@ pub fn hub_friends_min() -> usize {
     FRIENDS_LOOKED_AT_MAX
 }
 
-/// Writes one JSON line per user: `member`, the `build` tag given, and `people` with their scores.
-/// Each thread writes a file of its own, `part-<n>.jsonl`, as a batch job does.
+/// Writes one JSON line per user: `member`, the `build` tag, and `people` with their scores. Each thread writes a
+/// separate file, `part-<n>.jsonl`, like a batch job.
 pub fn write_recommendations(
     graph: &Graph,
     build: u32,
@@ -100,7 +100,7 @@ struct Person {
     common_friends: u32,
 }
 
-/// Counters for every user, all zero between two calls.
+/// Counters for every user; all zero between two calls.
 struct Scratch {
     common: Vec<u32>,
     seen: Vec<u32>,
@@ -114,7 +114,7 @@ impl Scratch {
         }
     }
 
-    /// The best few, most common friends first, then by number.
+    /// Returns the people with the most common friends, then by number.
     fn people_for(&mut self, graph: &Graph, user: u32) -> Vec<Person> {
         for &friend in graph.friends(user) {
             let theirs = graph.friends(friend);
@@ -126,7 +126,7 @@ impl Scratch {
                 self.common[other as usize] += 1;
             }
         }
-        // Friends and the user are no news.
+        // The user and their friends are not recommended.
         for &known in graph.friends(user).iter().chain([&user]) {
             self.common[known as usize] = 0;
         }
@@ -154,7 +154,7 @@ impl Scratch {
 mod tests {
     use super::*;
 
-    /// The definition, read aloud.
+    /// A direct implementation of the definition.
     fn people_by_definition(graph: &Graph, user: u32) -> Vec<Person> {
         let mut people: Vec<Person> = (0..graph.len() as u32)
             .filter(|other| *other != user && !graph.friends(user).contains(other))

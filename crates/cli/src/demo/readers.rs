@@ -1,7 +1,7 @@
-//! Readers that watch a swap: every answer must be whole and from one version.
+//! Readers during a swap: every reply must be complete and from one version.
 //!
-//! Each thread asks for [`KEYS_PER_REQUEST`] keys at a time, spread over all partitions. Every value
-//! carries the tag of its build, so an answer whose values bear two tags mixed two versions.
+//! Each thread requests [`KEYS_PER_REQUEST`] keys at a time, from all partitions. Every value contains the tag of its
+//! build, so a reply with two tags mixes two versions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ pub struct Readers {
     started: Instant,
 }
 
-/// What one thread saw.
+/// The observations of one thread.
 #[derive(Default)]
 struct Seen {
     first_build: u64,
@@ -32,7 +32,7 @@ struct Seen {
     times: Vec<Duration>,
 }
 
-/// What all of them saw.
+/// The observations of all threads.
 pub struct Report {
     pub requests: u64,
     pub took: Duration,
@@ -40,7 +40,7 @@ pub struct Report {
     pub second_build: u64,
     pub failed: u64,
     pub mixed: u64,
-    /// The first failure or mix, in words.
+    /// A description of the first failure or mixed reply.
     pub problem: Option<String>,
     pub median: Duration,
     pub p99: Duration,
@@ -48,7 +48,7 @@ pub struct Report {
 }
 
 impl Readers {
-    /// Starts threads that read random ones of `keys`, all of which must be there.
+    /// Starts threads that read random keys of `keys`, all of which must exist.
     pub fn start(address: &str, keys: &[String], threads: usize) -> Result<Readers, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let keys: Arc<[String]> = keys.into();
@@ -134,7 +134,7 @@ fn read_until(stop: &AtomicBool, client: &RespClient, keys: &[String], seed: u64
     seen
 }
 
-/// The one build that all values come from; `None` if they come from more.
+/// Returns the build of all values; `None` if they are from several.
 fn build_of(asked: &[&str], values: &[Option<Vec<u8>>]) -> Result<Option<u64>, String> {
     let mut only = None;
     for (key, value) in asked.iter().zip(values) {

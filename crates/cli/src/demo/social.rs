@@ -1,7 +1,7 @@
-//! Who follows whom and who wrote what, as the demo wrote it to the server, and what follows from it.
+//! The subscriptions and posts that the demo has written to the server, and the timelines that follow from them.
 //!
-//! Rows are `sub|user|author`, `post|author|time`; timelines are `tline|user|time|author`. Everything written is
-//! remembered here, so that a timeline that was read can be compared with one that is computed from scratch.
+//! Rows are `sub|user|author` and `post|author|time`; timelines are `tline|user|time|author`. All writes are recorded
+//! here, so that timelines can be compared with recomputed ones.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,26 +10,26 @@ use larder_client::{Reply, RespClient};
 use crate::demo::graph::Graph;
 use crate::failure::Failure;
 
-/// Commands in one write.
+/// Commands in one pipeline.
 const PIPELINED: usize = 64;
 /// Rows in one MSET.
 const ROWS: usize = 200;
-/// Times count up from here: ten digits, so that they sort as text.
+/// Times count up from here. They have ten digits, so that they sort as text.
 const FIRST_TIME: u64 = 1_000_000_000;
 
 type Command = Vec<Vec<u8>>;
-/// A row of a timeline: when, who, what.
+/// A row of a timeline: time, author, text.
 pub type Row = (u64, u32, String);
 
 pub struct Social<'a> {
     client: &'a RespClient,
     graph: &'a Graph,
-    /// Names as they stand in keys: the graph's own, or numbers if one of them would end a slot.
+    /// Set if keys contain user numbers, because a name would end a slot. Otherwise keys contain the graph's names.
     numbers: Option<HashMap<&'a str, u32>>,
-    /// Users by what differs from the graph: whom else they follow, whom no more.
+    /// Differences from the graph: additional and ended subscriptions.
     followed: BTreeSet<(u32, u32)>,
     unfollowed: BTreeSet<(u32, u32)>,
-    /// When each user posted.
+    /// The times of each user's posts.
     posts: Vec<Vec<u64>>,
     pub posts_count: u64,
 }
@@ -56,7 +56,7 @@ impl<'a> Social<'a> {
         }
     }
 
-    /// Every user follows their friends. Returns how many rows that makes.
+    /// Makes every user follow their friends. Returns the number of rows.
     pub fn follow_friends(&self) -> Result<u64, Failure> {
         let mut commands: Vec<Command> = Vec::new();
         let (mut rows, mut all) = (0, 0);
@@ -81,7 +81,7 @@ impl<'a> Social<'a> {
         Ok(all)
     }
 
-    /// The user follows the author, or does no more.
+    /// Makes the user follow the author, or ends the subscription.
     pub fn follow(&mut self, user: u32, author: u32, follows: bool) -> Result<(), Failure> {
         let key = self.subscription(user, author);
         let (add, remove) = if follows {
@@ -99,14 +99,14 @@ impl<'a> Social<'a> {
         self.all(&[command]).map(drop)
     }
 
-    /// The author posts, at the next time; which is returned.
+    /// Posts as the author, at the next time. Returns that time.
     pub fn post(&mut self, author: u32) -> Result<u64, Failure> {
         let (time, command) = self.next_post(author);
         self.all(&[command])?;
         Ok(time)
     }
 
-    /// Each of them posts.
+    /// Posts once as each author.
     pub fn post_all(&mut self, authors: &[u32]) -> Result<(), Failure> {
         let mut commands = Vec::with_capacity(authors.len());
         for &author in authors {
@@ -134,12 +134,12 @@ impl<'a> Social<'a> {
         )
     }
 
-    /// The whole timeline of each user, as the server has it.
+    /// Reads the complete timeline of each user from the server.
     pub fn read(&self, users: &[u32]) -> Result<Vec<Vec<Row>>, Failure> {
         self.read_since(users, 0)
     }
 
-    /// The timelines' rows from a time on.
+    /// Reads the rows of the timelines from a time on.
     pub fn read_since(&self, users: &[u32], time: u64) -> Result<Vec<Vec<Row>>, Failure> {
         let command = |user: &u32| {
             let name = self.name(*user);
@@ -190,7 +190,7 @@ impl<'a> Social<'a> {
         }
     }
 
-    /// The timeline that follows from all that was written.
+    /// Recomputes a timeline from all writes.
     pub fn expected(&self, user: u32) -> Vec<Row> {
         let friends = self.graph.friends(user).iter().copied();
         let more = self.followed.range((user, 0)..=(user, u32::MAX));
@@ -207,7 +207,7 @@ impl<'a> Social<'a> {
         rows
     }
 
-    /// Compares what the server answers with what follows; returns how many rows were compared.
+    /// Compares the server's timelines with recomputed ones. Returns the number of rows compared.
     pub fn check(&self, users: &[u32]) -> Result<u64, Failure> {
         let mut compared = 0;
         for (rows, &user) in self.read(users)?.iter().zip(users) {
@@ -225,12 +225,12 @@ impl<'a> Social<'a> {
         Ok(compared)
     }
 
-    /// How much a user has posted.
+    /// Number of a user's posts.
     pub fn posts_of(&self, author: u32) -> usize {
         self.posts[author as usize].len()
     }
 
-    /// When the post of this number was, or will be, written.
+    /// Returns the time of the post with this number.
     pub fn time_of(&self, post: u64) -> u64 {
         FIRST_TIME + post
     }
@@ -239,7 +239,7 @@ impl<'a> Social<'a> {
         format!("sub|{}|{}", self.name(user), self.name(author)).into_bytes()
     }
 
-    /// Sends commands, many at a time; an error reply is a failure.
+    /// Sends commands in pipelines. An error reply is a failure.
     fn all(&self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
         let mut replies = Vec::with_capacity(commands.len());
         for some in commands.chunks(PIPELINED) {

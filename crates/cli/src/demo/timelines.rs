@@ -1,4 +1,4 @@
-//! The demo's second act: friends post, timelines are read, and one declaration keeps them fresh.
+//! The demo's second act: users post and read timelines, which a join keeps fresh.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,15 @@ use crate::output::{Story, count, duration, print_line, rate};
 
 const JOIN: &str =
     "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
-/// Users whose timelines are in use.
+/// Maximum number of users who read their timelines.
 const READERS_MAX: usize = 5_000;
-/// Posts before anybody reads, at most; posts afterwards.
+/// Maximum number of posts before the first read, and number of posts afterwards.
 const OLD_POSTS_MAX: usize = 20_000;
 const NEW_POSTS: usize = 2_000;
-/// Timelines that are compared with ones computed from scratch.
+/// Number of timelines that are compared with recomputed ones.
 const COMPARED: usize = 500;
 
-/// Tells the act.
+/// Runs the act.
 pub fn tell(address: &str, graph: &Graph, seed: u64, story: &mut Story) -> Result<(), Failure> {
     print_line(
         "Second act. The same people write posts, and each reads what their friends wrote:\n",
@@ -71,7 +71,7 @@ impl Act<'_> {
         )
     }
 
-    /// Posts come from those whom many know: everybody stands for a post once per friendship.
+    /// Chooses authors in proportion to their number of friendships.
     fn authors(&mut self, posts: usize) -> Vec<u32> {
         let mut authors = Vec::with_capacity(posts);
         while authors.len() < posts {
@@ -81,7 +81,7 @@ impl Act<'_> {
         authors
     }
 
-    /// Different users, at random.
+    /// Chooses different users at random.
     fn readers(&mut self) -> Vec<u32> {
         let mut users: Vec<u32> = (0..self.graph.len() as u32).collect();
         for at in (1..users.len()).rev() {
@@ -156,7 +156,7 @@ impl Act<'_> {
         )
     }
 
-    /// Somebody follows a stranger, sees what the stranger wrote all along, and thinks better of it.
+    /// A user follows a stranger, reads the stranger's earlier posts, and ends the subscription.
     fn follow_and_unfollow(&mut self, readers: &[u32], story: &mut Story) -> Result<(), Failure> {
         let user = readers[0];
         let strangers = self.authors(1_000);
@@ -204,7 +204,7 @@ impl Act<'_> {
         )
     }
 
-    /// The best known user posts while all friends have their timelines in use.
+    /// The user with the most friends posts while all friends' timelines are materialized.
     fn celebrity(&mut self, story: &mut Story) -> Result<(), Failure> {
         let users = 0..self.graph.len() as u32;
         let Some(author) = users.max_by_key(|user| self.graph.friends(*user).len()) else {

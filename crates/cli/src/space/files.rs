@@ -1,4 +1,4 @@
-//! Workloads, deployments and plans from files: an error says the file, the line and the key.
+//! Reads workloads, deployments and plans from files. Errors contain the file, the line and the key.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use larder_space::plan::{Deployment, Workload, line_of};
 use super::plan::Plan;
 use crate::failure::Failure;
 
-/// A workload is some pages of text at most.
+/// Maximum size of a file. A workload is a few pages of text.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// # Errors
-/// The file cannot be read, or what is in it cannot be.
+/// The file cannot be read, or its content is invalid.
 pub fn workload(path: &Path) -> Result<Workload, Failure> {
     let text = read(path, "workload")?;
     Workload::from_toml(&text).map_err(|error| wrong(path, &text, &error.key, &error.what))
@@ -24,10 +24,10 @@ pub fn deployment(path: &Path) -> Result<Deployment, Failure> {
     Deployment::from_toml(&text).map_err(|error| wrong(path, &text, &error.key, &error.what))
 }
 
-/// What `larder space plan --json` has printed.
+/// Reads the output of `larder space plan --json`.
 ///
 /// # Errors
-/// The file cannot be read, or is no plan.
+/// The file cannot be read, or is not a plan.
 pub fn plan(path: &Path) -> Result<Plan, Failure> {
     let text = read(path, "plan")?;
     serde_json::from_str(&text).map_err(|error| {

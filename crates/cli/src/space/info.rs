@@ -1,4 +1,4 @@
-//! What a server tells of its spaces.
+//! Reads the definitions and statistics of spaces from a server.
 
 use larder_client::Reply;
 use larder_space::schema::Definition;
@@ -6,21 +6,21 @@ use larder_space::schema::Definition;
 use super::nodes::Nodes;
 use crate::failure::Failure;
 
-/// A space as it is declared, and what it has.
+/// A space's definition and statistics.
 #[derive(Debug, Clone)]
 pub struct Space {
     pub definition: Definition,
     pub objects: u64,
     pub memory_bytes: u64,
-    /// Objects that were there before it was declared are still being looked at.
+    /// Whether objects that existed before the declaration are still being indexed.
     pub is_indexing: bool,
-    /// Fields that do not fit their attributes.
+    /// Number of fields that do not fit their attributes.
     pub failures: u64,
 }
 
 impl Space {
     /// # Errors
-    /// There is no such space, or no reply.
+    /// The space does not exist, or there was no reply.
     pub fn ask(nodes: &Nodes, name: &str) -> Result<Space, Failure> {
         Space::find(nodes, name)?.ok_or_else(|| {
             Failure::not_found(format!(
@@ -29,10 +29,10 @@ impl Space {
         })
     }
 
-    /// The space of this name; `None` if there is none.
+    /// Returns the space with this name, or `None`.
     ///
     /// # Errors
-    /// No reply, or none that can be read.
+    /// There was no reply, or an invalid one.
     pub fn find(nodes: &Nodes, name: &str) -> Result<Option<Space>, Failure> {
         if !names(nodes)?.iter().any(|own| own == name) {
             return Ok(None);
@@ -41,10 +41,10 @@ impl Space {
         Space::read(&reply).map(Some)
     }
 
-    /// What FT.INFO has told.
+    /// Parses a reply to FT.INFO.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The reply is invalid.
     pub fn read(reply: &Reply) -> Result<Space, Failure> {
         let arguments = value(reply, "definition").map(items).unwrap_or_default();
         let arguments: Vec<&[u8]> = arguments.iter().map(bytes).collect();
@@ -63,10 +63,10 @@ impl Space {
     }
 }
 
-/// The names of all spaces, in their order.
+/// Lists the names of all spaces, sorted.
 ///
 /// # Errors
-/// No reply.
+/// There was no reply.
 pub fn names(nodes: &Nodes) -> Result<Vec<String>, Failure> {
     let reply = nodes.words(&["FT._LIST"])?;
     let mut names: Vec<String> = items(&reply).iter().map(text).collect();
@@ -74,7 +74,7 @@ pub fn names(nodes: &Nodes) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// What stands behind a name, in a map or in pairs.
+/// Returns the value of a name, in a map or in a list of pairs.
 pub fn value<'a>(reply: &'a Reply, name: &str) -> Option<&'a Reply> {
     let is_it = |key: &Reply| bytes(key) == name.as_bytes();
     match reply {
@@ -117,7 +117,7 @@ fn number(reply: &Reply, name: &str) -> u64 {
     }
 }
 
-/// Arguments as they are typed at a shell.
+/// Formats arguments as they are typed in a shell.
 pub fn typed(arguments: &[Vec<u8>]) -> String {
     let words = arguments.iter().map(|argument| {
         let word = String::from_utf8_lossy(argument);

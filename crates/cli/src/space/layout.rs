@@ -1,4 +1,4 @@
-//! The subspaces that a space of a server has now.
+//! The current subspaces of a space on a server.
 
 use larder_client::Reply;
 
@@ -6,19 +6,19 @@ use super::info::{Space, items, value};
 use super::nodes::Nodes;
 use crate::failure::Failure;
 
-/// As FT.INFO tells it.
+/// The layout, as returned by FT.INFO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// As the clause SUBSPACES has them: `city:4,price`.
+    /// In the syntax of the clause SUBSPACES: `city:4,price`.
     pub subspaces: Vec<String>,
-    /// Of each at most.
+    /// Maximum number of regions of each subspace.
     pub regions: u32,
-    /// The attributes that have local indexes.
+    /// The attributes with local indexes.
     pub indexed: Vec<String>,
 }
 
 impl Layout {
-    /// # Errors
+    /// The space does not exist, or there was no reply.
     /// There is no such space, or no reply.
     pub fn of(nodes: &Nodes, space: &str) -> Result<Layout, Failure> {
         let reply = nodes.words(&["FT.INFO", space]).map_err(|failure| {
@@ -44,7 +44,7 @@ impl Layout {
     }
 }
 
-/// A number, as version 2 or 3 of the protocol has it.
+/// Reads a number from a reply of RESP2 or RESP3.
 pub fn number(reply: &Reply) -> Option<u64> {
     match reply {
         Reply::Integer(number) => u64::try_from(*number).ok(),

@@ -1,4 +1,4 @@
-//! `larder space list`.
+//! `larder space list`: lists the spaces of a server.
 
 use clap::Args;
 use serde_json::json;
@@ -14,7 +14,7 @@ Examples:
     larder space list
     larder space list --json";
 
-/// Attributes of one space in the table.
+/// Maximum number of attributes per space in the table.
 const SHOWN: usize = 4;
 
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub fn run(args: ListArgs) -> Result<(), Failure> {
     let nodes = Nodes::of(&args.server)?;
     let mut spaces = Vec::new();
     for name in names(&nodes)? {
-        // One that was dropped since is not in the list.
+        // A space that was dropped meanwhile is omitted.
         spaces.extend(Space::find(&nodes, &name)?);
     }
     if args.json {

@@ -1,9 +1,10 @@
-//! `larder space`: spaces and their objects, over RESP. One file per subcommand.
+//! `larder space`: spaces and their objects, over RESP. Each subcommand has its own file.
 //!
-//! `nodes` is how they all reach a server, or the nodes of a cluster; `info` reads what `FT.INFO` tells of a space.
+//! `nodes` connects to a server or to the nodes of a cluster, and `info` parses the replies of `FT.INFO`.
 //!
-//! `record` has a server say what is done with a space. `plan` computes which subspaces are best for a
-//! workload: `files` reads what it is given, `layout` asks what there is now, `told` and `picture` show what comes of it, and `apply` gives a space what was planned.
+//! `record` records the workload of a space. `plan` computes the best subspaces for a workload: `files` reads its
+//! inputs, `layout` reads the current subspaces, and `told` and `picture` format the result. `apply` applies a plan to
+//! a space.
 
 mod apply;
 mod calibrate;

@@ -1,4 +1,4 @@
-//! A server, or the nodes of its cluster, over RESP: where that is, its HTTP says.
+//! Connects to a server, or to the nodes of its cluster, over RESP. The server's HTTP API returns the address.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use larder_client::{ClusterClient, ClusterOptions, Reply, RespClient, RespOption
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 
-/// A search over much may take long.
+/// Timeout of a command. A large search may take long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Commands to whichever node has the key; to any node where there is no key.
+/// Sends commands to the node that owns the key, or to any node if there is no key.
 pub struct Nodes {
     client: ClusterClient,
     one: RespClient,
     options: RespOptions,
-    /// By which the client of the cluster finds it.
+    /// The address and options of the cluster client.
     found_by: (String, ClusterOptions),
 }
 
@@ -53,7 +53,7 @@ impl Nodes {
         })
     }
 
-    /// Commands that are answered by the one node that was asked, such as those on a cursor.
+    /// The client for commands that one node must execute, such as those on a cursor.
     pub fn one(&self) -> &RespClient {
         &self.one
     }
@@ -62,23 +62,23 @@ impl Nodes {
         &self.client
     }
 
-    /// A client with connections of its own.
+    /// Creates a client with separate connections.
     pub fn another_client(&self) -> ClusterClient {
         let (address, options) = self.found_by.clone();
         ClusterClient::with_options([address], options)
     }
 
-    /// Each node by itself.
+    /// Creates a client for each node.
     ///
     /// # Errors
-    /// It is not known which there are.
+    /// The nodes are unknown.
     pub fn each(&self) -> Result<Vec<RespClient>, Failure> {
         let nodes = self.client.nodes()?.into_iter();
         let clients = nodes.map(|it| RespClient::with_options(it.address, self.options.clone()));
         Ok(clients.collect())
     }
 
-    /// One command that may take long, of words.
+    /// Sends one command that may take long, given as texts.
     ///
     /// # Errors
     /// An error reply, or no reply.
@@ -87,7 +87,7 @@ impl Nodes {
         Ok(self.one().command(&parts)?)
     }
 
-    /// Sends one command, name first.
+    /// Sends one command.
     ///
     /// # Errors
     /// An error reply, or no reply.
@@ -95,7 +95,7 @@ impl Nodes {
         Ok(self.client.command(parts)?)
     }
 
-    /// The same, of words.
+    /// Sends one command, given as texts.
     ///
     /// # Errors
     /// As [`Nodes::command`].

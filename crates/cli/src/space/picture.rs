@@ -1,4 +1,4 @@
-//! A plan as a page that opens from disk: charts, and the tables beneath them.
+//! Formats a plan as a self-contained HTML page with charts and tables.
 
 use std::fmt::{self, Write as _};
 
@@ -157,7 +157,7 @@ fn charts(out: &mut String, plan: &Plan) -> fmt::Result {
     Ok(())
 }
 
-/// Those that are not nothing.
+/// Returns the parts that are not zero.
 fn parts(parts: &Parts) -> Vec<(String, f64)> {
     let all = [
         ("gets", parts.gets),

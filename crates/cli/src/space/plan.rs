@@ -1,7 +1,7 @@
-//! `larder space plan`: the best subspaces for a workload, by a model of costs.
+//! `larder space plan`: computes the best subspaces for a workload, with a cost model.
 //!
-//! The work is `larder_space::plan`'s. Here a workload and a deployment are read, what there is now is asked for, and the report goes to a terminal (`told`), to programs as
-//! JSON, and to a page (`picture`).
+//! `larder_space::plan` does the computation. This module reads a workload and a deployment, queries the current
+//! subspaces, and outputs the report for a terminal (`told`), as JSON, and as a page (`picture`).
 
 use std::path::{Path, PathBuf};
 
@@ -68,21 +68,21 @@ pub struct PlanArgs {
     html: Option<PathBuf>,
 }
 
-/// A plan, and what it is for.
+/// A plan with its inputs.
 #[derive(Serialize, Deserialize)]
 pub struct Plan {
-    /// The space that it was compared with.
+    /// The space whose subspaces it was compared with.
     pub space: Option<String>,
-    /// Where the workload is from.
+    /// The source of the workload.
     pub workload: String,
-    /// Where the deployment is from; `None`: its costs are guesses.
+    /// The source of the deployment; `None`: the costs are guesses.
     pub deployment: Option<String>,
     pub objects: u64,
-    /// The share of operations in classes that the recording of the workload left out.
+    /// The share of operations in classes that the recording of the workload omitted.
     #[serde(default)]
     pub unrecorded: f64,
     pub servers: Deployment,
-    /// The local indexes were chosen, too, and were not those that the space has.
+    /// Whether the plan chose the local indexes, instead of using the space's.
     #[serde(default)]
     pub chooses_indexes: bool,
     #[serde(flatten)]
@@ -102,7 +102,7 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
     let workload = named(workload);
     let deployment = match &args.deployment {
         Some(path) => files::deployment(path)?,
-        // Without `[costs]` all costs are guesses.
+        // Without `[costs]`, all costs are guesses.
         None => Deployment::from_toml("servers = 8").map_err(|it| Failure::new(it.to_string()))?,
     };
     let plan = computed(&args, &workload, deployment)?;
@@ -120,12 +120,12 @@ pub fn run(args: PlanArgs) -> Result<(), Failure> {
     }
 }
 
-/// A file of this name is asked for as `./recorded`.
+/// A file with this name is given as `./recorded`.
 fn is_recorded(workload: &Path) -> bool {
     workload == Path::new("recorded")
 }
 
-/// Classes that have no name get one of what they do.
+/// Names unnamed classes after their conditions.
 fn named(mut workload: Workload) -> Workload {
     for class in workload.queries.iter_mut().filter(|it| it.name.is_empty()) {
         let values = class.equal.iter().cloned();
@@ -148,7 +148,7 @@ fn named(mut workload: Workload) -> Workload {
     workload
 }
 
-/// The thesis's model takes frequencies for shares.
+/// Scales frequencies to shares, which the thesis's model expects.
 fn in_shares(workload: &Workload) -> Workload {
     let mut workload = workload.clone();
     let all = workload.frequency();
@@ -176,7 +176,7 @@ fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Res
             .map_err(|error| error.to_string())
     } else {
         let current = current(args, workload, &deployment)?;
-        // A space that there is keeps its indexes.
+        // An existing space keeps its indexes.
         let keeps = args.space.is_some() && !args.indexes;
         let of_space = current.as_ref().filter(|_| keeps);
         options.indexes = of_space.map(|it| it.indexes);
@@ -195,7 +195,7 @@ fn computed(args: &PlanArgs, workload: &Workload, deployment: Deployment) -> Res
     })
 }
 
-/// The subspaces that there are now.
+/// Returns the current subspaces.
 fn current(
     args: &PlanArgs,
     workload: &Workload,

@@ -1,6 +1,7 @@
-//! `larder space record`: what is done with a space, as a workload to plan for.
+//! `larder space record`: records the operations on a space, as a workload for planning.
 //!
-//! The server records while it is asked to, on all cores and nodes (SPACE.RECORD); this begins it, waits, takes what was seen, and ends it, also when it is interrupted.
+//! The server records on all cores and nodes (SPACE.RECORD). This command starts the recording, waits, fetches the
+//! result, and stops the recording, also after an interrupt.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ Examples:
 
 Ctrl-c ends the recording early, and keeps what has been recorded.";
 
-/// How long a recording outlasts the command that began it, if that is killed.
+/// Time for which a recording continues if the command that started it is killed.
 const GRACE_SECONDS: u64 = 60;
 const SECONDS_MAX: u64 = 7 * 86_400 - GRACE_SECONDS;
 
@@ -100,11 +101,11 @@ pub fn run(args: RecordArgs) -> Result<(), Failure> {
     }
 }
 
-/// What is recorded so far.
+/// Returns the workload recorded so far.
 pub fn recorded(nodes: &Nodes, space: &str) -> Result<Workload, Failure> {
     let reply = nodes.patient(&["SPACE.RECORD", "GET", space])?;
     let toml = text(&reply).unwrap_or_default();
-    // It may be empty, which a file may not.
+    // Unlike a file, it may be empty.
     let cannot = |error: &dyn std::fmt::Display| {
         Failure::new(format!(
             "what the server has recorded cannot be read: {error}"
@@ -113,14 +114,14 @@ pub fn recorded(nodes: &Nodes, space: &str) -> Result<Workload, Failure> {
     Workload::from_toml_unchecked(&toml).map_err(|error| cannot(&error))
 }
 
-/// A recording that was begun here; it ends when this is dropped.
+/// A recording that this command has started. It ends on drop.
 pub struct Recording<'a>(&'a Nodes, &'a str);
 
 impl<'a> Recording<'a> {
-    /// For so many seconds at least.
+    /// Starts a recording of at least `seconds`.
     ///
     /// # Errors
-    /// The space is being recorded already, or no reply.
+    /// The space is being recorded already, or there was no reply.
     pub fn begin(nodes: &'a Nodes, space: &'a str, seconds: u64) -> Result<Self, Failure> {
         if recorded(nodes, space).is_ok() {
             return Err(Failure::refused(format!(
@@ -128,7 +129,7 @@ impl<'a> Recording<'a> {
             )));
         }
         let seconds = (seconds + GRACE_SECONDS).to_string();
-        // Also if this takes longer than is waited for.
+        // Created first, so that the recording is stopped even if the reply is late.
         let recording = Recording(nodes, space);
         nodes.patient(&["SPACE.RECORD", "START", space, "SECONDS", &seconds])?;
         Ok(recording)
@@ -137,15 +138,15 @@ impl<'a> Recording<'a> {
 
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
-        // If it cannot be told, the server ends it by itself a little later.
+        // If this fails, the server ends the recording itself a little later.
         let _ = self.0.patient(&["SPACE.RECORD", "STOP", self.1]);
     }
 }
 
-/// Before something is done that would be lost otherwise.
+/// Checks that a file can be written, before work that would otherwise be lost.
 ///
 /// # Errors
-/// Nothing can be written there.
+/// The file cannot be written.
 pub fn may_write(path: &std::path::Path) -> Result<(), Failure> {
     let was_there = path.exists();
     let opened = std::fs::OpenOptions::new()

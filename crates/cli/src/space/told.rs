@@ -1,4 +1,4 @@
-//! A plan on a terminal.
+//! Formats a plan for a terminal.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ pub fn told(plan: &Plan, workload: &Workload) -> String {
     let which = if is_simpler(plan) { "chosen" } else { "best" };
     text += &format!("\n\nwith the {which}:\n");
     text += &classes(&report.chosen, is_thesis(plan));
-    // What is lost then is more than what is given up for something simple, and more than rounding.
+    // Report only losses larger than what the choice of a simple configuration may cost, and larger than rounding
+    // errors.
     let least = (report.tolerance / (1.0 + report.tolerance)).max(0.005);
     let shifts: Vec<_> = (report.shifts.iter())
         .filter(|shift| shift.loss >= least)
@@ -51,12 +52,12 @@ pub fn is_thesis(plan: &Plan) -> bool {
     plan.report.model == "thesis"
 }
 
-/// Something simpler than the best is chosen.
+/// Whether a simpler configuration than the best is chosen.
 pub fn is_simpler(plan: &Plan) -> bool {
     plan.report.chosen.configuration != plan.report.best.configuration
 }
 
-/// As FT.CREATE takes it.
+/// Returns the clauses for FT.CREATE.
 pub fn clauses(plan: &Plan) -> String {
     let regions = plan.servers.regions;
     let chosen = &plan.report.chosen.configuration;
@@ -94,7 +95,7 @@ fn head(plan: &Plan, workload: &Workload) -> String {
     text + &warning_lines(warnings(plan))
 }
 
-/// Reasons to distrust a plan: classes that its recording left out, and the warnings of its costs.
+/// Reasons to distrust a plan: classes that its recording omitted, and the warnings of its costs.
 pub fn warnings(plan: &Plan) -> impl Iterator<Item = String> {
     let unrecorded = (plan.unrecorded > 0.0).then(|| {
         let share = percent(plan.unrecorded);
@@ -109,12 +110,12 @@ pub fn warnings(plan: &Plan) -> impl Iterator<Item = String> {
     unrecorded.into_iter().chain(of_costs)
 }
 
-/// Each warning on a line of its own, after a line break.
+/// Formats each warning on a separate line, after a line break.
 pub fn warning_lines(warnings: impl Iterator<Item = String>) -> String {
     warnings.map(|it| format!("\nwarning: {it}")).collect()
 }
 
-/// Reasons to distrust the costs of a deployment: those that are guesses, and the warnings of its calibration.
+/// Reasons to distrust the costs of a deployment: guessed costs, and the warnings of its calibration.
 pub fn cost_warnings(deployment: &Deployment) -> impl Iterator<Item = String> {
     let guessed = &deployment.guessed;
     let guessed = (!guessed.is_empty()).then(|| {
@@ -128,7 +129,7 @@ pub fn cost_warnings(deployment: &Deployment) -> impl Iterator<Item = String> {
         .chain(deployment.warnings.iter().cloned())
 }
 
-/// What is compared: the name of each, and its prediction.
+/// Returns the compared configurations: their names and predictions.
 pub fn compared(plan: &Plan) -> Vec<(String, &Prediction)> {
     let report = &plan.report;
     let mut rows: Vec<(String, &Prediction)> = Vec::new();
@@ -267,7 +268,7 @@ fn classes(chosen: &Prediction, is_thesis: bool) -> String {
     table.render()
 }
 
-/// Where a query finds its objects.
+/// Describes where a query finds its objects.
 pub fn way(class: &ClassPrediction, is_thesis: bool) -> String {
     if class.kind != ClassKind::Query {
         return String::new();
@@ -282,7 +283,7 @@ pub fn way(class: &ClassPrediction, is_thesis: bool) -> String {
     text
 }
 
-/// The thesis knows no bits.
+/// Formats subspaces. In the thesis's model, attributes have no bits.
 pub fn subspaces(lists: &[String], is_thesis: bool) -> String {
     if lists.is_empty() {
         return "none".to_owned();
@@ -297,13 +298,14 @@ pub fn subspaces(lists: &[String], is_thesis: bool) -> String {
     lists.iter().map(bare).collect::<Vec<_>>().join(" ")
 }
 
-/// How sure it is that nothing better is there. With guessed costs, or a part of a workload, nothing is called proven.
+/// Describes how certain it is that no better configuration exists. With guessed costs or an incomplete workload,
+/// nothing is called proven.
 pub fn proof(plan: &Plan) -> String {
     let proof = &plan.report.proof;
     let layouts = count(proof.layouts);
     let is_guessed = !plan.servers.guessed.is_empty();
     if !is_thesis(plan) && (is_guessed || plan.unrecorded > 0.0) {
-        // Less is rounding.
+        // A smaller gap is a rounding error.
         let by = match proof.gap > 1e-9 {
             true => format!(" by more than {}", percent(proof.gap)),
             false => String::new(),
@@ -343,7 +345,7 @@ fn micros(us: f64) -> String {
     duration(Duration::from_nanos((us * 1e3) as u64))
 }
 
-/// Four digits behind the point, as the thesis prints.
+/// Formats a number with four decimals, like the thesis.
 fn decimal(number: f64) -> String {
     format!("{number:.4}")
 }

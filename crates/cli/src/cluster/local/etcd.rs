@@ -1,4 +1,4 @@
-//! The etcd of a local cluster: one member, in a folder of the cluster's own.
+//! The etcd server of a local cluster: one member, with its data in the cluster's folder.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use crate::interrupt;
 
 /// A start that takes longer has failed.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Between choosing a free port and taking it, another process may take it.
+/// Number of attempts, because another process may take a free port between its choice and its use.
 const STARTS_MAX: usize = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -21,7 +21,7 @@ const MISSING: &str = "a cluster keeps its map in etcd; install it:\n\n    \
     sudo apt-get install etcd-server\n\nDebian's package starts a server of its own, which is left alone (sudo systemctl disable --now etcd ends it). \
     Or say where the program is: --etcd PROGRAM";
 
-/// Where the program is: in `PATH`, or in the folder into which `scripts/setup test` unpacks it.
+/// Finds the program in `PATH`, or in the folder where `scripts/setup test` unpacks it.
 pub fn program() -> Result<PathBuf, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
@@ -39,7 +39,7 @@ pub fn missing(program: &Path) -> Failure {
     Failure::not_found(format!("{} is not there; {MISSING}", program.display()))
 }
 
-/// Starts it and waits until it answers; with the URL for its clients.
+/// Starts etcd and waits until it answers. Returns the process and the URL for clients.
 pub fn start(program: &Path, folder: &Path) -> Result<(Process, String), Failure> {
     let data = folder.join("etcd");
     fs::create_dir_all(folder).map_err(Failure::io(format!("make {}", folder.display())))?;
@@ -64,7 +64,7 @@ pub fn start(program: &Path, folder: &Path) -> Result<(Process, String), Failure
                 &peer,
             ])
             .args(["--initial-cluster", &format!("local={peer}")])
-            // It is alone, so there is nobody to wait for.
+            // A single member has no peers to wait for.
             .args(["--heartbeat-interval", "30", "--election-timeout", "300"])
             .stdout(Stdio::null());
         let mut process = Process::start("etcd", command, folder.join("etcd.log"))?;
@@ -80,7 +80,7 @@ pub fn start(program: &Path, folder: &Path) -> Result<(Process, String), Failure
     )))
 }
 
-/// Whether it answers; it does not if it has ended.
+/// Waits until etcd answers. Returns `false` if it ends or takes too long.
 fn is_up(process: &mut Process, url: &str) -> Result<bool, Failure> {
     let started = Instant::now();
     while process.ended().is_none() && started.elapsed() < START_MAX {
@@ -111,7 +111,7 @@ fn free_ports() -> Result<[u16; 2], Failure> {
         let port = listener.local_addr()?.port();
         Ok((listener, port))
     };
-    // Both are held until both are chosen, so they differ.
+    // Both listeners are open until both ports are chosen, so the ports differ.
     let failed = || Failure::io("take a free port");
     let (one, two) = (free().map_err(failed())?, free().map_err(failed())?);
     Ok([one.1, two.1])

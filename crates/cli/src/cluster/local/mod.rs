@@ -1,13 +1,13 @@
-//! `larder cluster local`: a cluster on this machine, to try and to test.
+//! `larder cluster local`: runs a cluster on this machine, for experiments and tests.
 //!
 //! ```text
-//!   larder cluster local ─┬─ etcd                      process.rs: none of them outlives the command,
-//!                         ├─ larder serve (node-1)     however that ends
+//!   larder cluster local ─┬─ etcd                      process.rs: no process outlives the command,
+//!                         ├─ larder serve (node-1)     however it ends
 //!                         └─ larder serve (node-2) ...
 //! ```
 //!
-//! All files are in one folder: `etcd/`, `node-1/` and so on, and a log of each process. With `--data` the folder is kept, and used
-//! again by the next start.
+//! All files are in one folder: `etcd/`, `node-1/` and so on, and a log of each process. With `--data`, the folder is
+//! kept, and the next start uses it again.
 
 mod etcd;
 mod node;
@@ -39,12 +39,12 @@ Examples:
 With --json, the command prints one line when all nodes serve requests:
     {\"etcd\":\"http://127.0.0.1:39117\",\"nodes\":[{\"name\":\"node-1\",\"resp\":\"127.0.0.1:44011\",\"http\":\"http://127.0.0.1:36207\",\"pid\":4711,...},...]}";
 
-/// All nodes serve within this time, or the start has failed.
+/// Time within which all nodes must serve.
 const START_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long nodes have to end, beyond what they give their clients.
+/// Time that nodes have to end, in addition to the time for their clients.
 const END_MAX: Duration = Duration::from_secs(15);
-/// HTTP listens so far above Redis's protocol.
+/// Difference between the HTTP port and the RESP port.
 const HTTP_ABOVE: u16 = 1000;
 
 #[derive(Args)]
@@ -102,7 +102,7 @@ pub struct Local {
     port: Option<u16>,
     nodes: Vec<Node>,
     etcd: Process,
-    /// Of those that have ended, it was said.
+    /// Process ids of ended processes that were reported.
     gone: Vec<u32>,
     _temporary: Option<TempDir>,
 }
@@ -150,7 +150,7 @@ impl Local {
         Ok(local)
     }
 
-    /// Waits until every node takes part, and each slot is served.
+    /// Waits until every node is up, and each slot is served.
     fn wait_until_all_serve(&mut self) -> Result<(), Failure> {
         let started = Instant::now();
         for at in 0..self.nodes.len() {
@@ -178,7 +178,7 @@ impl Local {
         Ok(())
     }
 
-    /// Says what happens, until it is interrupted.
+    /// Reports events until an interrupt.
     pub fn stand_by(&mut self) {
         while !interrupt::is_interrupted() {
             for line in self.news() {
@@ -188,7 +188,7 @@ impl Local {
         }
     }
 
-    /// Ends a node at once, as `kill -9` does.
+    /// Ends a node immediately, like `kill -9`.
     pub fn kill(&mut self, at: usize) {
         let process = &mut self.nodes[at].process;
         process.signal(Signal::KILL);
@@ -196,7 +196,7 @@ impl Local {
         self.gone.push(process.pid());
     }
 
-    /// Starts one more node.
+    /// Starts another node.
     pub fn start_another(&mut self) -> Result<Told, Failure> {
         let number = self.nodes.len() as u32 + 1;
         let starting = self.common.start(number, ports(self.port, number)?)?;
@@ -208,7 +208,7 @@ impl Local {
         self.common.replicas
     }
 
-    /// Which processes have ended since this was asked last.
+    /// Returns messages about the processes that have ended since the last call.
     pub fn news(&mut self) -> Vec<String> {
         let nodes = self.nodes.iter_mut().map(|node| &mut node.process);
         let mut news = Vec::new();
@@ -240,7 +240,7 @@ impl Local {
         self.etcd.end_within(END_MAX);
     }
 
-    /// All nodes that were started, in their order.
+    /// Returns all nodes that were started, in order.
     pub fn told(&self) -> Vec<&Told> {
         self.nodes.iter().map(|node| &node.told).collect()
     }
@@ -309,7 +309,7 @@ impl Local {
     }
 }
 
-/// Where a node listens; 0 is a free port.
+/// Returns the ports of a node; 0 means a free port.
 fn ports(first: Option<u16>, number: u32) -> Result<[u16; 2], Failure> {
     let Some(first) = first else {
         return Ok([0, 0]);
@@ -326,10 +326,11 @@ fn ports(first: Option<u16>, number: u32) -> Result<[u16; 2], Failure> {
     }
 }
 
-/// Whether a node takes part, and as it knows all nodes do and each slot is served. The map of an earlier run does not count as that.
+/// Whether a node is up, and according to its map all nodes are up and each slot is served. The map of an earlier run
+/// does not count.
 fn serves(node: &Told, nodes: u32, password: Option<&str>) -> bool {
     if node.http.starts_with("https") {
-        // Whose certificate it has is not known here.
+        // The node's certificate authority is not known here.
         return true;
     }
     let Ok(admin) = AdminClient::new(&node.http) else {

@@ -1,4 +1,4 @@
-//! A node of a local cluster: `larder serve` of this same program.
+//! A node of a local cluster: `larder serve`, run by the same executable.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::interrupt;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What all nodes have in common.
+/// The parameters that all nodes share.
 pub struct Common {
     pub etcd: String,
     pub replicas: u32,
@@ -30,7 +30,7 @@ pub struct Node {
     pub told: Told,
 }
 
-/// A node, as the line of JSON has it.
+/// A node, in the form of the JSON output.
 #[derive(Debug, Clone, Serialize)]
 pub struct Told {
     pub name: String,
@@ -43,14 +43,14 @@ pub struct Told {
     pub log: PathBuf,
 }
 
-/// What `larder serve --json` says when it is ready.
+/// The output of `larder serve --json` when the server is ready.
 #[derive(Deserialize)]
 struct Ready {
     resp: String,
     http: String,
 }
 
-/// A node that was started and has not said yet that it is ready.
+/// A node that was started and is not ready yet.
 pub struct Starting {
     process: Process,
     data: PathBuf,
@@ -58,7 +58,7 @@ pub struct Starting {
 }
 
 impl Common {
-    /// Starts the node of this number, from 1, on these ports for Redis clients and HTTP; 0 takes a free one.
+    /// Starts node number `number` (from 1) on the given ports for RESP and HTTP; 0 means a free port.
     pub fn start(&self, number: u32, ports: [u16; 2]) -> Result<Starting, Failure> {
         let program = std::env::current_exe().map_err(Failure::io("find this program"))?;
         let name = format!("node-{number}");
@@ -66,7 +66,7 @@ impl Common {
         let mut command = Command::new(program);
         command.args(self.arguments(number, ports, &data));
         command.arg("--json").stdout(Stdio::piped());
-        // The nodes are configured here, and not by what the user has set for a server of their own.
+        // The nodes ignore the user's configuration of other servers.
         for key in config::keys() {
             command.env_remove(key.env);
         }
@@ -74,7 +74,7 @@ impl Common {
         let mut process = Process::start(&name, command, self.folder.join(format!("{name}.log")))?;
         let stdout = process.stdout();
         let (tell, line) = channel();
-        // It reads on, so that the node never writes to a closed pipe.
+        // The thread keeps reading, so that the node never writes to a closed pipe.
         std::thread::spawn(move || {
             for line in stdout
                 .map(|stdout| BufReader::new(stdout).lines())
@@ -91,13 +91,13 @@ impl Common {
         })
     }
 
-    /// What the nodes ask their clients for.
+    /// The password that the nodes require from clients.
     pub fn password(&self) -> Option<&str> {
         let mut settings = self.settings.iter().rev();
         settings.find_map(|setting| setting.strip_prefix("server.password="))
     }
 
-    /// What `larder` is started with for the node.
+    /// Returns the arguments of `larder` for a node.
     pub fn arguments(&self, number: u32, [resp, http]: [u16; 2], data: &Path) -> Vec<String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (cores / self.nodes as usize).max(1);

@@ -11,20 +11,20 @@ use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_dea
 
 use crate::failure::Failure;
 
-/// How often a process that is to end is looked at.
+/// Interval at which an ending process is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub struct Process {
     pub name: String,
-    /// What it has written to standard error.
+    /// The file that receives its standard error.
     pub log: PathBuf,
     child: Child,
     ended: Option<ExitStatus>,
 }
 
 impl Process {
-    /// Starts a command. It is ended when this thread ends, however that comes: so this must be one that lives as long as the process.
-    /// Signals that a terminal sends to this process are not sent to it.
+    /// Starts a command. The process is killed when the current thread ends, for whatever reason, so this thread must
+    /// live as long as the process is needed. Signals from the terminal are not sent to it.
     pub fn start(name: &str, mut command: Command, log: PathBuf) -> Result<Process, Failure> {
         let written = File::options().create(true).append(true).open(&log);
         let written = written.map_err(Failure::io(format!("write {}", log.display())))?;
@@ -35,7 +35,7 @@ impl Process {
         let parent = rustix::process::getpid();
         let dies_with_parent = move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // It may have ended before that was said.
+            // The parent may have ended before the signal was registered.
             match getppid() == Some(parent) {
                 true => Ok(()),
                 false => Err(io::ErrorKind::NotConnected.into()),
@@ -62,10 +62,10 @@ impl Process {
         self.child.stdout.take()
     }
 
-    /// How it has ended, if it has.
+    /// Returns the exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
-            // Our own child can be waited for.
+            // Waiting for a child process does not fail.
             self.ended = self.child.try_wait().unwrap_or_default();
         }
         self.ended
@@ -73,12 +73,12 @@ impl Process {
 
     pub fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
-            // It is not reaped yet, so its number is its own.
+            // The process has not been reaped, so its id is still valid.
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Waits until it has ended; after so long it is killed.
+    /// Waits until the process has ended, and kills it after the time limit.
     pub fn end_within(&mut self, patience: Duration) {
         let started = Instant::now();
         while self.ended().is_none() {
@@ -91,7 +91,7 @@ impl Process {
         }
     }
 
-    /// What it said last.
+    /// Returns the last lines of the log.
     pub fn last_words(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -108,7 +108,7 @@ impl Drop for Process {
     }
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 pub fn told(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(0), _) => "it ended by itself".to_owned(),

@@ -1,6 +1,6 @@
-//! Says when the servers do not answer, and how long that is still waited for.
+//! Reports when the servers do not answer, and gives up after a time limit.
 //!
-//! A request to a server that hangs may itself take a minute, so a thread of its own looks on.
+//! A request to a hanging server may itself take a minute, so a separate thread does this.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use crate::output;
 
-/// After so long it is said.
+/// Time without an answer after which it is reported.
 const SAID_AFTER: Duration = Duration::from_secs(3);
-/// And after so long it is given up.
+/// Time without an answer after which the command gives up.
 const AWAY_MAX: Duration = Duration::from_secs(120);
 
 enum News {
     Answered,
-    /// Why not.
+    /// The reason.
     Failed(String),
 }
 
-/// Ends when it is dropped.
+/// Reports outages until it is dropped.
 pub struct Watch {
     news: Option<Sender<News>>,
     thread: Option<JoinHandle<()>>,
@@ -27,7 +27,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The servers have answered just now.
+    /// Starts watching, with the present as the time of the last answer.
     pub fn begin() -> Watch {
         let (news, heard) = channel();
         let thread = std::thread::spawn(move || {
@@ -60,13 +60,13 @@ impl Watch {
         self.tell(News::Failed(why.to_owned()));
     }
 
-    /// Whether it is given up.
+    /// Whether the time limit has passed.
     pub fn is_over(&self) -> bool {
         self.answered.get().elapsed() > AWAY_MAX
     }
 
     fn tell(&self, news: News) {
-        // It hears until it is told no more.
+        // The thread receives until the sender is dropped.
         let _ = self.news.as_ref().map(|it| it.send(news));
     }
 }
@@ -74,12 +74,12 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.news = None;
-        // It prints nothing but what it has printed.
+        // The thread's result is not needed.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Since when nobody answers, and whether that was said.
+/// The time since the last answer, and whether the outage was reported.
 struct Silence {
     since: Instant,
     why: Option<String>,
@@ -95,7 +95,7 @@ impl Silence {
         }
     }
 
-    /// What is to be said of it.
+    /// Records an answer. Returns the message to print, if an outage was reported.
     fn answered(&mut self, now: Instant) -> Option<String> {
         let before = std::mem::replace(self, Silence::new(now));
         before
@@ -103,7 +103,7 @@ impl Silence {
             .then(|| "the server answers again".to_owned())
     }
 
-    /// The same where nobody has answered.
+    /// Records a failure, or the passing of time. Returns the message to print, if one is due.
     fn look(&mut self, now: Instant, why: Option<String>) -> Option<String> {
         self.why = why.or(self.why.take());
         let away = now.duration_since(self.since);

@@ -1,10 +1,10 @@
-//! A change of subspaces and of local indexes: where it stands at the servers, and how it is made.
+//! A change of subspaces and local indexes: its state on the servers, and its steps.
 //!
 //! ```text
 //!  FT.ALTER SUBSPACES ─► filling ─► FT.ALTER SUBSPACES SWITCH ─► FT.ALTER INDEX ─► building ─► done
 //! ```
 //!
-//! Each step is taken when the last look says that it is what is lacking, so whoever runs it again goes on.
+//! Each step depends only on the servers' current state, so an interrupted command can be run again.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,30 +22,30 @@ use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
 use crate::{interrupt, output};
 
-/// How often the servers are asked how far it is.
+/// Interval at which the servers are polled.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The subspaces, and the local indexes, that a space is to have.
+/// The intended subspaces and local indexes of a space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// As the clause SUBSPACES has them.
+    /// In the syntax of the clause SUBSPACES.
     pub subspaces: Vec<String>,
     pub regions: u32,
-    /// The attributes that have one each. `None`: they stay as they are.
+    /// The attributes with a local index each. `None`: the indexes stay as they are.
     pub indexes: Option<Vec<String>>,
 }
 
-/// A space as the servers tell of it.
+/// A space's state on the servers.
 pub struct State {
     pub definition: Definition,
     pub objects: u64,
-    /// What it is being given.
+    /// The subspaces that are being filled.
     pub filling: Option<Standing>,
-    /// Which part of all objects is in indexes that are being built. `None`: none are.
+    /// The share of objects that are in indexes under construction. `None`: there are none.
     pub built: Option<f64>,
 }
 
-/// How far it is with subspaces that are being filled.
+/// The state of subspaces that are being filled.
 pub struct Standing {
     pub subspaces: Vec<String>,
     pub regions: u32,
@@ -57,7 +57,7 @@ pub struct Standing {
 
 impl Target {
     /// # Errors
-    /// It is a plan that cannot be had.
+    /// The plan cannot be applied.
     pub fn of(plan: &Plan, path: &Path) -> Result<Target, Failure> {
         if told::is_thesis(plan) {
             return Err(Failure::refused(format!(
@@ -82,7 +82,7 @@ impl Target {
         }
     }
 
-    /// The local indexes that come and that go.
+    /// Returns the local indexes to build and to drop.
     ///
     /// # Errors
     /// The space cannot have them.
@@ -112,7 +112,7 @@ impl Target {
         Ok([beyond(names, &has), beyond(&has, names)])
     }
 
-    /// Those of FT.ALTER from INDEX on.
+    /// Returns the arguments of FT.ALTER from INDEX on.
     fn index_arguments(&self) -> Vec<String> {
         let names = self.indexes.as_deref().unwrap_or_default();
         let mut arguments = vec!["INDEX".to_owned(), names.len().to_string()];
@@ -120,7 +120,7 @@ impl Target {
         arguments
     }
 
-    /// The arguments of FT.ALTER from SUBSPACES on.
+    /// Returns the arguments of FT.ALTER from SUBSPACES on.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["SUBSPACES".to_owned(), self.subspaces.len().to_string()];
         arguments.extend(self.subspaces.iter().cloned());
@@ -145,7 +145,7 @@ impl Target {
         }
     }
 
-    /// What becomes of the subspaces of a space with it.
+    /// Returns which subspaces of a space are kept, dropped and added.
     ///
     /// # Errors
     /// The space cannot have these subspaces.
@@ -169,10 +169,10 @@ impl Standing {
         }
     }
 
-    /// Whether that is what is to be.
+    /// Whether the subspaces being filled are those of the target.
     ///
     /// # Errors
-    /// The space cannot have it.
+    /// The space cannot have the target's subspaces.
     pub fn is(&self, state: &State, target: &Target) -> Result<bool, Failure> {
         let own = Target {
             subspaces: self.subspaces.clone(),
@@ -191,7 +191,7 @@ impl Standing {
 
 impl State {
     /// # Errors
-    /// There is no such space, or no reply.
+    /// The space does not exist, or there was no reply.
     pub fn ask(nodes: &Nodes, space: &str) -> Result<State, Failure> {
         State::look(nodes, space).map_err(Trouble::failure)
     }
@@ -218,7 +218,7 @@ impl State {
     }
 }
 
-/// Why something could not be done, and whether it may be otherwise in a moment: a server is away, or owners change.
+/// A failure, and whether it may be temporary: a server is down, or owners change.
 struct Trouble {
     failure: Failure,
     is_passing: bool,
@@ -256,7 +256,7 @@ impl From<Error> for Trouble {
     }
 }
 
-/// Codes of errors that may be otherwise in a moment.
+/// Error codes of conditions that may be temporary.
 const PASSING: [&str; 4] = ["TRYAGAIN", "CLUSTERDOWN", "IOERR", "LOADING"];
 
 fn send(nodes: &Nodes, words: &[&str]) -> Result<Reply, Trouble> {
@@ -270,7 +270,7 @@ fn alter(nodes: &Nodes, space: &str, arguments: &[String]) -> Result<Reply, Trou
     send(nodes, &words)
 }
 
-/// Names as a list, or `none`.
+/// Formats names as a list, or `none`.
 pub fn listed(names: &[String]) -> String {
     match names.is_empty() {
         true => "none".to_owned(),
@@ -278,7 +278,7 @@ pub fn listed(names: &[String]) -> String {
     }
 }
 
-/// The local indexes that a space has: the attributes of each.
+/// Lists the local indexes of a space, each with its attributes.
 pub fn index_names(definition: &Definition) -> Vec<String> {
     let name = |id| definition.attribute(id).map_or("?", |it| it.name.as_str());
     match &definition.layout.indexes {
@@ -290,10 +290,10 @@ pub fn index_names(definition: &Definition) -> Vec<String> {
     }
 }
 
-/// Has the servers fill and build what is new, and lets it take over. `begun`: they fill it already.
+/// Fills and builds new subspaces and indexes on the servers, and switches to them. `begun`: filling has already begun.
 ///
 /// # Errors
-/// It cannot be done; or it was interrupted, and goes on at the servers.
+/// The change is not possible; or it was interrupted, and continues on the servers.
 pub fn make(nodes: &Nodes, space: &str, target: &Target, mut begun: bool) -> Result<(), Failure> {
     let since = Instant::now();
     let progress = Progress::new(Unit::Copies, "filling", false);
@@ -306,7 +306,7 @@ pub fn make(nodes: &Nodes, space: &str, target: &Target, mut begun: bool) -> Res
                 target.text()
             )));
         }
-        // A server may be away for a while, and what it was told may have been done.
+        // A server may be down for a while, and commands without a reply may have been executed.
         let looked = State::look(nodes, space)
             .and_then(|state| step(nodes, space, target, &state, &mut begun));
         match looked {
@@ -336,13 +336,14 @@ pub fn make(nodes: &Nodes, space: &str, target: &Target, mut begun: bool) -> Res
 
 enum Step {
     Filling(u64, u64),
-    /// Objects that are in indexes that are being built, of how many.
+    /// Objects in indexes under construction, and their total number.
     Building(u64, u64),
     Done,
 }
 
-/// Looks once, begins what is lacking, and lets what is whole take over. `begun`: the servers have been seen to fill these subspaces. Where a reply to the command that
-/// begins it was lost, the next look tells whether it is to be sent again.
+/// Checks the state once, starts what is missing, and switches to subspaces that are filled. `begun`: the servers have
+/// been seen to fill these subspaces. If the reply to the starting command was lost, the next check shows whether it
+/// must be sent again.
 fn step(
     nodes: &Nodes,
     space: &str,
@@ -374,7 +375,7 @@ fn step(
     }
     if filling.regions_filled >= filling.regions_in_all {
         match send(nodes, &["FT.ALTER", space, "SUBSPACES", "SWITCH"]) {
-            // Somebody else was faster; the next look tells with what.
+            // Another client has switched; the next check shows to which subspaces.
             Err(trouble) if trouble.failure.message.contains("are being filled") => {}
             done => drop(done?),
         }
@@ -382,7 +383,7 @@ fn step(
     Ok(Step::Filling(filling.copies, filling.copies_in_all))
 }
 
-/// Has the indexes built, where the subspaces are what they are to be.
+/// Builds the indexes, once the subspaces are as intended.
 fn build(nodes: &Nodes, space: &str, target: &Target, state: &State) -> Result<Step, Trouble> {
     if target.indexes.is_none() {
         return Ok(Step::Done);

@@ -1,7 +1,9 @@
-//! `larder space apply`: gives a space the subspaces of a plan, and its local indexes where the plan chose these, while it is searched.
+//! `larder space apply`: gives a space the subspaces of a plan, and the local indexes if the plan chose them, while the
+//! space serves searches.
 //!
-//! What is under way is in the record of the space, which the servers have, and not here: this begins it, looks on, and says when others are to take over. Whoever ends
-//! it in between runs it again. `away` says when nobody answers, `change` is what a change is and how it is made, `shown` what is told of it, and `watch` plans again and again.
+//! The servers store the state of the change in the space's record. This command starts the change, watches it, and
+//! switches to the new subspaces; an interrupted command can be run again. `away` reports outages, `change` contains
+//! the steps, `shown` formats a change, and `watch` plans repeatedly.
 
 mod away;
 mod change;
@@ -133,7 +135,7 @@ fn apply(args: &ApplyArgs, path: &Path) -> Result<(), Failure> {
     change::make(&nodes, &space, &target, begun)
 }
 
-/// Which space a plan is to be applied to.
+/// Returns the space to which the plan is applied.
 fn space_of(args: &ApplyArgs, plan: &Plan, path: &Path) -> Result<String, Failure> {
     match (&plan.space, &args.space) {
         (Some(planned), Some(asked)) if planned != asked => Err(Failure::refused(format!(

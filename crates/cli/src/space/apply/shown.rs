@@ -1,4 +1,4 @@
-//! What a plan changes, on a terminal.
+//! Formats the effects of a plan for a terminal.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::super::told;
 use super::change::{State, listed};
 use crate::output::{Column, Table, bytes, count, duration};
 
-/// Which subspaces go, come and stay; what is predicted of them, and what the move takes.
+/// Formats which subspaces are dropped, added and kept, their predicted cost, and the cost of the move.
 pub fn shown(
     space: &str,
     plan: &Plan,
@@ -84,7 +84,7 @@ fn compared(now: Option<&Prediction>, then: &Prediction) -> String {
     table.render()
 }
 
-/// A gain or a loss, such as `+12 %`.
+/// Formats a gain or a loss, such as `+12 %`.
 pub fn signed(share: f64) -> String {
     match share < 0.0 {
         true => format!("-{}", told::percent(-share)),

@@ -1,6 +1,7 @@
-//! `larder space apply --watch`: records what is done with a space in windows, plans for each, and applies what is worth it.
+//! `larder space apply --watch`: records the workload of a space in windows, plans for each, and applies worthwhile
+//! plans.
 //!
-//! What is worth it `larder_space::plan::Follower` decides; here windows are made for it.
+//! `larder_space::plan::Follower` decides which plans are worthwhile; this module records the windows.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use super::shown::signed;
 use crate::failure::Failure;
 use crate::{interrupt, output};
 
-/// A plan for each window is to take little of it.
+/// Planning must take only a small part of a window.
 const PROOF_STEPS: u64 = 0;
 const WINDOW_MAX: u64 = 86_400;
 
@@ -69,7 +70,7 @@ pub fn watch(args: &ApplyArgs, space: &str) -> Result<(), Failure> {
     }
 }
 
-/// What was done in one window, and how long it was. `None`: it was interrupted.
+/// Records one window. Returns its workload and length, or `None` if it was interrupted.
 fn window(nodes: &Nodes, space: &str, seconds: u64) -> Result<Option<(Workload, f64)>, Failure> {
     let _recording = Recording::begin(nodes, space, seconds)?;
     let (begun, all) = (Instant::now(), Duration::from_secs(seconds));
@@ -85,7 +86,7 @@ fn window(nodes: &Nodes, space: &str, seconds: u64) -> Result<Option<(Workload, 
     Ok(Some((workload, begun.elapsed().as_secs_f64())))
 }
 
-/// What is told of a window, and what is to be applied.
+/// Prints the result of a window. Returns the plan to apply, if there is one.
 fn look(
     nodes: &Nodes,
     space: &str,
@@ -149,7 +150,7 @@ fn planned(state: &State, workload: &Workload, deployment: &Deployment) -> Resul
     let subspaces = state.definition.subspace_texts();
     let lists: Vec<&str> = subspaces.iter().map(String::as_str).collect();
     let regions = state.definition.layout.regions;
-    // What is not cut so is not among what a plan knows; then there is nothing to compare with but no subspace.
+    // Plans do not contain subspaces with other cuts; then the plan is compared with having no subspaces.
     let current = Configuration::parse(&lists, workload, regions);
     let current = current.or_else(|_| Configuration::parse(&[], workload, regions));
     let current = current.map_err(|error| Failure::new(error.to_string()))?;

@@ -1,32 +1,33 @@
-//! The commands of a calibration: objects that are written, searched and changed; and what FT.EXPLAIN answers.
+//! The commands of a calibration, which write, search and change objects; and the parser of FT.EXPLAIN.
 
 pub const PREFIX: &str = "larder-calibrate:";
-/// With the same `k`: a number, since of a tag an object may have several, and a search by it asks one region more. Objects of a group were not
-/// written one after another: what a search finds is all over the memory.
+/// Number of objects with the same `k`. `k` is a number, because an object may have several tags, and a search by tag
+/// contacts one more region. The objects of a group are not written consecutively, so the objects that a search finds
+/// are spread over the memory.
 pub const GROUP: u64 = 100;
-/// What long objects have beside the others, which no index has.
+/// Number of additional fields of long objects. They are not indexed.
 const LONG_FIELDS: u64 = 14;
-/// Of numbers, which are as good as drawn.
+/// Modulus of the numeric values, which are practically random.
 const NUMBERS: u64 = 1_000_003;
-/// By field: objects that are alike in one number are not in another.
+/// Multipliers per field, so that objects with close values in one field have distant values in another.
 const FACTORS: [u64; 5] = [7_919, 104_729, 611_953, 350_377, 821_641];
-/// A tenth of all objects is so many times this.
+/// A tenth of all objects is a multiple of this.
 const TENTH: u64 = 10 * GROUP;
 
 pub fn key(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// The objects that are measured with: their number, a multiple of 1,000.
+/// The objects of the calibration: their number, a multiple of 1,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Objects(u64);
 
 impl Objects {
     pub const LEAST: u64 = 20_000;
-    /// Up to there [`Objects::scattered`] is each of them.
+    /// Maximum for which [`Objects::scattered`] visits every object.
     pub const MOST: u64 = 5_000_000;
 
-    /// So many, or a few more.
+    /// Rounds `count` up to a permitted number.
     pub fn of(count: u64) -> Objects {
         Objects(
             count
@@ -39,7 +40,7 @@ impl Objects {
         self.0
     }
 
-    /// A tenth of all: with `a` set, and as many with `b`.
+    /// A tenth of all objects: so many have `a` set, and as many others have `b`.
     fn tenth(self) -> u64 {
         self.0 / 10
     }
@@ -48,12 +49,12 @@ impl Objects {
         self.0 / GROUP
     }
 
-    /// Of the groups, those of short objects. The others come last.
+    /// Number of groups of short objects. The groups of long objects follow.
     fn short_groups(self) -> u64 {
         self.groups() - self.tenth() / GROUP
     }
 
-    /// The words that write an object: `a` of the first ones, `b` of others, much more of the last ones.
+    /// Returns the command that writes an object. The first tenth has `a`, the second `b`, and the last is long.
     pub fn write(self, number: u64) -> Vec<String> {
         let mut words = self.set(number, number, &["k", "n1", "n2", "n3", "n4", "n5"]);
         match number / self.tenth() {
@@ -67,14 +68,14 @@ impl Objects {
         words
     }
 
-    /// Of a short object's fields and values, or of a long one's, and of their lengths.
+    /// Length of a short or a long object's fields and values, with their length prefixes.
     pub fn bytes(self, is_long: bool) -> f64 {
         let words = self.write(if is_long { self.0 - 1 } else { self.0 / 2 });
         let bytes: usize = words.iter().skip(2).map(|word| word.len() + 1).sum();
         bytes as f64
     }
 
-    /// Of those of short objects, and of those of long ones.
+    /// Returns the group of an object: one of the short or of the long groups.
     fn group(self, number: u64) -> u64 {
         let short = self.short_groups();
         match number.checked_sub(self.0 - self.tenth()) {
@@ -83,17 +84,17 @@ impl Objects {
         }
     }
 
-    /// The object whose turn it is: one far from those whose turns were just before.
+    /// Returns the object of a turn, which is far from those of the preceding turns.
     pub fn scattered(self, turn: u64) -> u64 {
         turn % self.0 * 7919 % self.0
     }
 
-    /// A change of these fields of one object; when its turn comes again its values are others.
+    /// Returns a command that changes the given fields of one object. The values differ at each turn.
     pub fn change(self, turn: u64, fields: &[&str]) -> Vec<String> {
         self.set(self.scattered(turn), turn, fields)
     }
 
-    /// Writes an object's fields, their values by another number.
+    /// Returns a command that writes fields of an object, with values derived from `values`.
     fn set(self, number: u64, values: u64, fields: &[&str]) -> Vec<String> {
         let mut words = vec!["HSET".to_owned(), key(number)];
         for field in fields {
@@ -106,59 +107,60 @@ impl Objects {
         words
     }
 
-    /// What finds all objects of a group: short ones.
+    /// Returns a query that finds all objects of a short group.
     pub fn short(self, number: u64) -> String {
         let k = number % self.short_groups();
         format!("@k:[{k} {k}]")
     }
 
-    /// The same, of long ones.
+    /// Returns a query that finds all objects of a long group.
     pub fn long(self, number: u64) -> String {
         let short = self.short_groups();
         let k = short + number % (self.groups() - short);
         format!("@k:[{k} {k}]")
     }
 
-    /// A range that so many objects are in, another one each time: an index leads to them, and nothing else is asked.
+    /// Returns a range query that finds `objects` objects, different ones each time. The index lists them, and there is
+    /// no other condition.
     pub fn listed(self, number: u64, objects: u64) -> String {
         let width = NUMBERS * objects / self.0;
         let low = number * 7919 % (NUMBERS - width);
         format!("@n1:[{low} {}]", low + width)
     }
 
-    /// What looks at so many objects that an index leads to, and finds half of them.
+    /// Returns a query that checks `objects` objects from an index, and matches half of them.
     pub fn half(self, number: u64, objects: u64) -> String {
         format!("{} @n2:[0 {}]", self.listed(number, objects), NUMBERS / 2)
     }
 
-    /// Of the objects of a group, finds about this share, other ones each time.
+    /// Returns a query that matches about `share` of a group's objects, different ones each time.
     pub fn of_group(self, number: u64, share: f64) -> String {
         let width = (NUMBERS as f64 * share) as u64;
         let low = number * 7919 % (NUMBERS - width);
         format!("{} @n3:[{low} {}]", self.short(number), low + width)
     }
 
-    /// A range of several regions of which nothing is found, since no object has the flag.
+    /// Returns a range query over several regions that matches nothing, because no object has the tag.
     pub fn wide(self) -> String {
         let at = |share: f64| (self.groups() as f64 * share).floor() + 0.5;
         format!("@a:{{none}} @k:[{} {}]", at(0.3), at(0.45))
     }
 }
 
-/// What looks at all objects, one after the other, and finds a fourth of them.
+/// Returns a query that scans all objects and matches a fourth of them.
 pub fn many(number: u64) -> String {
     let low = number * 7919 % (NUMBERS / 2);
     let high = low + NUMBERS / 2;
     format!("@n1:[{low} {high}] @n2:[{low} {high}]")
 }
 
-/// Between two values that there are.
+/// A query between two values that exist.
 pub const NOTHING: &str = "@k:[100.5 100.5]";
-/// The same of an attribute that no subspace is made of.
+/// The same for an attribute that is in no subspace.
 pub const NOWHERE: &str = "@n4:[100.5 100.5]";
-/// Indexes that have an object: of k, of five numbers, and of a or b that of one object of five.
+/// Average number of index entries of an object: `k`, five numbers, and `a` or `b` for one object in five.
 pub const INDEXES: f64 = 6.2;
-/// Two conditions, of which nothing fulfils either.
+/// Two conditions that nothing satisfies.
 pub const NOTHING_BY_TWO: &str = "@k:[100.5 100.5] @n2:[100.5 100.5]";
 
 pub fn search(space: &str, query: &str, rows: u64) -> Vec<String> {
@@ -171,7 +173,8 @@ pub fn parts(words: &[String]) -> Vec<&[u8]> {
     words.iter().map(|word| word.as_bytes()).collect()
 }
 
-/// Regions and cores in what FT.EXPLAIN says: `subspace k: 2 of 64 regions, at 1 of 8 cores, ..`, `all owners: 8 of 8 cores, ..`.
+/// Parses regions and cores from the output of FT.EXPLAIN: `subspace k: 2 of 64 regions, at 1 of 8 cores, ..`, `all
+/// owners: 8 of 8 cores, ..`.
 pub fn contacted_in(told: &str) -> Option<(u64, u64)> {
     let is_line = |line: &&str| line.starts_with("subspace ") || line.starts_with("all owners");
     let line = told.lines().find(is_line)?;
@@ -229,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Half of what a range of one number finds is in a range of another, and not all of it or none.
+    /// Half of the objects in a range of one number are in a range of another, not all or none.
     #[test]
     fn numbers_of_an_object_say_nothing_of_one_another() {
         let objects = Objects::of(20_000);

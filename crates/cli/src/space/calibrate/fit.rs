@@ -1,30 +1,31 @@
-//! Costs from what commands took: those by which what all of them took is predicted best.
+//! Fits costs to measured times of commands.
 //!
-//! A command takes the sum of its steps, each as often as it has it. There are more commands than costs, so no costs fit all of them: chosen are those, none below
-//! nothing, whose errors, each as a share of what was measured, have the least sum of squares (non-negative least squares, by coordinate descent). So no single command
-//! decides a cost, and small costs are not what is left when large ones are taken from one another.
+//! A command's time is the sum of its steps' costs. There are more commands than costs, so no costs fit all of them
+//! exactly. The fit minimizes the sum of the squared relative errors, with costs of at least zero (non-negative least
+//! squares, by coordinate descent). Thus no single command determines a cost, and small costs are not differences of
+//! large ones.
 
 use larder_space::plan::Costs;
 
-/// One kind of command: how often it has each step, and what it took, each time that it was measured.
+/// A kind of command: the number of its steps, and the time measured in each turn.
 pub struct Sample {
     pub steps: Vec<(&'static str, f64)>,
     pub turns_us: Vec<f64>,
 }
 
-/// What a step costs, and how far that is known.
+/// The cost of a step, and its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     pub name: &'static str,
     pub us: f64,
-    /// How far the middle half of what each turn by itself gives is apart.
+    /// Interquartile range of the costs that the individual turns yield.
     pub spread_us: f64,
 }
 
-/// The costs of these steps; those that are known already keep what they have.
+/// Returns the costs of the named steps. Costs in `known` are kept.
 ///
 /// # Panics
-/// A sample has no turn, or another number of turns than the first.
+/// A sample has no turns, or not as many as the first.
 pub fn fit(names: &[&'static str], samples: &[Sample], known: &Costs) -> Vec<Cost> {
     let middle = solve(names, samples, known, |turns| median(turns.to_vec()));
     let turns = samples.first().map_or(0, |it| it.turns_us.len());
@@ -55,7 +56,7 @@ fn solve(
     known: &Costs,
     us: impl Fn(&[f64]) -> f64,
 ) -> Vec<f64> {
-    // Each row as shares of what was measured, so that all are to be one.
+    // Each row is relative to its measurement, so that all sums should be one.
     let mut rows: Vec<Vec<f64>> = Vec::with_capacity(samples.len());
     let mut wanted: Vec<f64> = Vec::with_capacity(samples.len());
     for sample in samples {
@@ -74,7 +75,7 @@ fn solve(
     least_squares(&rows, &wanted)
 }
 
-/// The numbers, none below nothing, by which the rows' sums are nearest to what is wanted.
+/// Returns the non-negative numbers for which the rows' sums are closest to `wanted`.
 fn least_squares(rows: &[Vec<f64>], wanted: &[f64]) -> Vec<f64> {
     const ROUNDS_MAX: usize = 100_000;
     const CHANGE_MIN: f64 = 1e-12;
@@ -122,7 +123,7 @@ fn read(costs: &Costs, name: &str) -> f64 {
     *place(&mut costs, name)
 }
 
-/// Where a cost is kept.
+/// Returns the field of a cost.
 ///
 /// # Panics
 /// There is no such cost.
@@ -185,7 +186,7 @@ mod tests {
         let costs = fit(&["query_us", "result_us", "match_us"], &samples, &known);
         assert!((costs[0].us - 10.0).abs() < 1e-6, "{costs:?}");
         assert!((costs[1].us - 0.5).abs() < 1e-6, "{costs:?}");
-        // Nothing had it.
+        // No sample has this step.
         assert_eq!(costs[2].us, 0.0);
     }
 
@@ -209,7 +210,7 @@ mod tests {
             let samples: Vec<Sample> = times.iter().map(|times| {
                 let steps: Vec<_> = names.into_iter().zip(times.iter().map(|it| f64::from(*it))).collect();
                 let us = 1.0 + steps.iter().zip(&costs).map(|(step, us)| step.1 * us).sum::<f64>();
-                // One that all have.
+                // A step that all samples have.
                 let steps = steps.into_iter().chain([("get_us", 1.0)]).collect();
                 Sample { steps, turns_us: vec![us; 3] }
             }).collect();

@@ -1,17 +1,18 @@
-//! The kinds of commands that are measured, and how often each has the steps that have a cost.
+//! The kinds of commands that are measured, and how often each contains the steps that have a cost.
 //!
-//! They are as those of users: a tag and a range, a range of many, the first twenty of what is found; and what leaves out a step of these.
+//! They resemble typical queries: a tag and a range, a large range, the first twenty results; and variants without one
+//! of their steps.
 
 use super::commands::{GROUP, INDEXES, NOTHING, NOTHING_BY_TWO, NOWHERE, Objects, many, search};
 use super::workbench::CLIENTS;
 
 pub struct Kind {
     pub steps: Vec<(&'static str, f64)>,
-    /// The words of one, by its number.
+    /// Returns the command with a given number.
     pub words: Box<dyn Fn(u64) -> Vec<String> + Sync>,
 }
 
-/// Whom a search asks.
+/// The regions and servers that a search contacts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Contact {
     pub subspaces: u64,
@@ -19,23 +20,23 @@ pub struct Contact {
     pub servers: u64,
 }
 
-/// What a search has to do, beside whom it asks.
+/// The work of a search, apart from contacting servers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Work {
-    /// Conditions beyond the first.
+    /// Conditions after the first.
     further: f64,
     candidates: f64,
     scanned: f64,
     matches: f64,
-    /// Objects that servers go through in order to find those that they send, instead of weighing all.
+    /// Objects that servers visit in order to find those that they return, instead of ranking all.
     passed: f64,
-    /// Rows that it asks for.
+    /// Number of requested rows.
     rows: u64,
     is_long: bool,
 }
 
 impl Work {
-    /// To find this share of a group.
+    /// The work of finding this share of a group.
     fn of_group(share: f64) -> Work {
         Work {
             matches: share * GROUP as f64,
@@ -47,7 +48,7 @@ impl Work {
 /// Rows of a page.
 const PAGE: u64 = 20;
 
-/// A space that is searched, and whom its searches ask.
+/// A space to search, and the contacts of its searches.
 #[derive(Clone, Copy)]
 pub struct Searched {
     pub space: &'static str,
@@ -73,7 +74,7 @@ impl Searched {
             ("scan_us", work.scanned),
         ];
         if work.rows > 0 {
-            // Each server gives as many as are asked for, if it finds them.
+            // Each server returns up to the requested number of rows, if it finds them.
             let given = servers * (work.matches / servers).min(work.rows as f64);
             let sent = work.matches.min(work.rows as f64);
             let bytes = objects.bytes(work.is_long);
@@ -102,7 +103,7 @@ impl Searched {
         self.kind(Work::default(), move |objects, _| query(objects))
     }
 
-    /// Of all of a group, so many rows.
+    /// A search for a complete group that returns `rows` rows.
     fn group(self, rows: u64) -> Kind {
         let work = Work {
             rows,
@@ -111,7 +112,7 @@ impl Searched {
         self.kind(work, Objects::short)
     }
 
-    /// Searches of a group, which an index leads to, and of some of it.
+    /// Searches for a group, which an index lists, and for a part of it.
     fn groups(self) -> Vec<Kind> {
         let some = |share: f64| {
             let work = Work {
@@ -125,7 +126,7 @@ impl Searched {
         vec![self.group(PAGE), some(0.02), some(0.3)]
     }
 
-    /// Searches of a range that so many objects are in, of which half are found.
+    /// Searches for a range with `candidates` objects, of which half match.
     fn half(self, candidates: u64, rows: u64) -> Kind {
         let work = Work {
             further: 1.0,
@@ -137,7 +138,7 @@ impl Searched {
         self.kind(work, move |objects, at| objects.half(at, candidates))
     }
 
-    /// Searches of a range that so many objects are in, which are all found.
+    /// Searches for a range with `matches` objects, which all match.
     fn listed(self, matches: u64) -> Kind {
         let work = Work {
             matches: matches as f64,
@@ -147,7 +148,7 @@ impl Searched {
         self.kind(work, move |objects, at| objects.listed(at, matches))
     }
 
-    /// Searches of a range that this share of all objects is in: so many that a server goes through its objects in order.
+    /// Searches for a range with this share of all objects, so large that a server visits its objects in order.
     fn walked(self, share: f64) -> Kind {
         let matches = (self.objects.count() as f64 * share) as u64;
         let work = Work {
@@ -159,7 +160,7 @@ impl Searched {
         self.kind(work, move |objects, at| objects.listed(at, matches))
     }
 
-    /// Searches of a space without subspaces.
+    /// Searches in a space without subspaces.
     pub fn all(self) -> Vec<Kind> {
         let two = Work {
             further: 1.0,
@@ -177,7 +178,8 @@ impl Searched {
             scanned: self.objects.count() as f64,
             ..two
         };
-        // Of so few that a server goes through as many as it may be for one page: it weighs all where it expects to weigh less.
+        // A share so small that a server visits the maximum number of objects for one page. If it expects to rank
+        // fewer, it ranks all.
         let few = 7.0 / (self.objects.count() as f64 / self.contact.servers as f64).sqrt();
         let mut kinds = vec![
             self.nothing(|_| NOTHING.to_owned()),
@@ -200,7 +202,8 @@ impl Searched {
         kinds
     }
 
-    /// Searches of a space with one subspace, of which this asks one region: these, one of a range that asks `far`, and one that asks the `owners`.
+    /// Searches in a space with one subspace, of which each contacts one region; with one range search that contacts
+    /// `far`, and one search that contacts the `owners`.
     pub fn of_regions(self, far: Contact, owners: Contact) -> Vec<Kind> {
         let two = Work {
             further: 1.0,
@@ -223,12 +226,12 @@ impl Searched {
         kinds
     }
 
-    /// One that no subspace helps, and that finds nothing.
+    /// A search that cannot use the subspace, and matches nothing.
     pub fn nowhere(self) -> Kind {
         self.nothing(|_| NOWHERE.to_owned())
     }
 
-    /// Searches of a group, and updates of one attribute: so many of ten.
+    /// Searches for a group, with `updates` of ten commands replaced by updates of one attribute.
     pub fn mixed(self, updates: u64) -> Kind {
         let share = updates as f64 / 10.0;
         let servers = self.contact.servers as f64;
@@ -244,7 +247,7 @@ impl Searched {
         let (words, objects) = (search.words, self.objects);
         Kind {
             steps: searched.chain(updated).collect(),
-            // One here and one there, as they come: those that follow on one another would wait together.
+            // Interleaved, because consecutive updates would wait together.
             words: Box::new(move |at| match at * 7 % 10 < updates {
                 true => objects.change(at, &["n1"]),
                 false => words(at),
@@ -253,9 +256,10 @@ impl Searched {
     }
 }
 
-/// What an update takes of one server's `under_way` at a time: of so many attributes, with so many copies in regions.
+/// The steps of an update when one server has `under_way` updates at a time: `attributes` changed attributes, `copies`
+/// copies in regions.
 fn of_update(attributes: u64, copies: u64, under_way: f64) -> Vec<(&'static str, f64)> {
-    // Each value that changes leaves an entry and makes one, at the owner and in each copy.
+    // Each changed value removes an index entry and adds one, at the owner and in each copy.
     let entries = 2 * attributes * (1 + copies);
     vec![
         ("write_us", 1.0),
@@ -265,7 +269,7 @@ fn of_update(attributes: u64, copies: u64, under_way: f64) -> Vec<(&'static str,
     ]
 }
 
-/// Updates of objects with so many copies in regions: of one attribute, and of five. All clients do nothing else.
+/// Updates of objects with `copies` copies in regions: of one attribute, and of five. All clients send only these.
 pub fn updates(objects: Objects, copies: u64, servers: u64) -> [Kind; 2] {
     let of = |fields: &'static [&'static str]| Kind {
         steps: of_update(fields.len() as u64, copies, CLIENTS as f64 / servers as f64),
@@ -274,7 +278,7 @@ pub fn updates(objects: Objects, copies: u64, servers: u64) -> [Kind; 2] {
     [of(&["n1"]), of(&["n1", "n2", "n3", "n4", "n5"])]
 }
 
-/// An update by which the one copy moves to another of so many servers, as often as the next value is on another one.
+/// An update that moves the only copy to another of the servers, whenever the next value is on another one.
 pub fn moves(objects: Objects, servers: u64) -> Kind {
     let other = (servers - 1) as f64 / servers as f64;
     let [mut kind, _] = updates(objects, 0, servers);

@@ -1,23 +1,27 @@
-//! `larder space calibrate`: what each step of a search and of a write costs on a deployment, as the file that `larder space plan` reads.
+//! `larder space calibrate`: measures the cost of each step of a search and of a write on a deployment. The result is a
+//! file that `larder space plan` reads.
 //!
-//! Costs are processor time of the servers (INFO tells it), so that neither the client beside them nor waiting counts. Many kinds of commands are measured, each as often as the
-//! others, and the costs are those by which the model comes nearest to all of them. What the deployment does by itself is measured first, and taken off. Processors are not always
-//! as fast: reads by key are measured between any two, and what each takes is counted in these.
+//! Costs are processor time of the servers (from INFO), so the client and waiting times do not count. Many kinds of
+//! commands are measured, all equally often, and the costs are fitted to all of them. The deployment's own load is
+//! measured first and subtracted. Because the speed of processors varies, reads by key are measured between any two
+//! measurements, and times are expressed in them.
 //!
-//! | costs | known from |
+//! | costs | measured with |
 //! |---|---|
 //! | `get_us` | HGETALL, the median |
-//! | `query_us`, `server_us`, `region_us`, `subspace_us` | searches that find nothing: of all servers, of one region, of several, beside one subspace and beside three |
-//! | `condition_us`, `candidate_us`, `scan_us` | searches with two conditions that look at nothing, at some hundred objects, or at all of them |
-//! | `match_us`, `found_us`, `row_us`, `row_byte_us`, `result_us`, `result_byte_us` | searches that find few, a hundred or five hundred, and answer one, twenty or all, of short objects and of long ones: several servers find more than is answered |
-//! | `walk_us` | searches that find so many that servers go through objects in order |
-//! | `write_us`, `index_entry_us`, `stage_us`, `move_us` | updates of one attribute and of five, with no copy in regions, with one and with three; and such that move a copy |
-//! | `commit_us`, `beside_us` | searches and updates at once: one update of ten, three, five and eight |
+//! | `query_us`, `server_us`, `region_us`, `subspace_us` | searches without matches: on all servers, in one region, in several, next to one subspace and next to three |
+//! | `condition_us`, `candidate_us`, `scan_us` | searches with two conditions that check no objects, some hundred, or all |
+//! | `match_us`, `found_us`, `row_us`, `row_byte_us`, `result_us`, `result_byte_us` | searches that match few objects, a hundred or five hundred, and return one, twenty or all, with short and long objects: several servers find more than is returned |
+//! | `walk_us` | searches that match so many objects that servers visit them in order |
+//! | `write_us`, `index_entry_us`, `stage_us`, `move_us` | updates of one attribute and of five, with no copy in regions, with one and with three; and updates that move a copy |
+//! | `commit_us`, `beside_us` | concurrent searches and updates: one update in ten, three, five and eight |
 //!
-//! [`kinds`] has them all, [`workbench`] measures them, and [`fit`] finds the costs. A cost that is smaller than the spread of its measurements gets a warning.
+//! [`kinds`] defines the commands, [`workbench`] measures them, and [`fit`] computes the costs. A cost that is smaller
+//! than the spread of its measurements gets a warning.
 //!
-//! The calibration uses spaces and keys of its own, which [`Workbench`] removes, also when it is interrupted. A server that stands alone has no copies: the file
-//! lists the costs that could not be measured as `guessed`. `larder space plan` repeats the guesses and the warnings.
+//! The calibration uses its own spaces and keys, which [`Workbench`] removes, also after an interrupt. A single server
+//! has no copies: the file lists the costs that could not be measured as `guessed`. `larder space plan` repeats the
+//! guesses and the warnings.
 
 mod commands;
 mod fit;
@@ -115,7 +119,8 @@ pub fn run(args: CalibrateArgs) -> Result<(), Failure> {
 const HEADER: &str =
     "# Measured by `larder space calibrate`: processor time of the servers, in microseconds.\n";
 
-/// Notes on the accuracy of measured costs, for the deployment's `warnings`. `busy`: processors that were busy before the calibration began.
+/// Notes on the accuracy of measured costs, for the deployment's `warnings`. `busy`: number of processors that were
+/// busy before the calibration.
 fn notes(uncertain: &[Cost], busy: f64) -> Vec<String> {
     let uncertain = uncertain.iter().map(|cost| {
         format!(
@@ -129,10 +134,10 @@ fn notes(uncertain: &[Cost], busy: f64) -> Vec<String> {
     uncertain.chain(busy).collect()
 }
 
-/// Three digits behind the point: nanoseconds.
+/// Rounds costs to three decimals (nanoseconds).
 fn rounded(costs: Costs) -> Costs {
     let round = |cost: f64| (cost * 1e3).round() / 1e3;
-    // Of what is so little, six.
+    // Very small costs are rounded to six decimals.
     let finer = |cost: f64| (cost * 1e6).round() / 1e6;
     Costs {
         get_us: round(costs.get_us),

@@ -1,4 +1,4 @@
-//! The spaces and objects that a calibration is made with: written, measured, and removed whatever happens.
+//! The spaces and objects of a calibration: creates, measures, and always removes them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,19 +18,20 @@ use crate::interrupt;
 use crate::output;
 use crate::progress::{Progress, Unit};
 
-/// Which calibration is under way: it covers no keys. Its one attribute is named by this and the number of objects.
+/// A space without keys that marks a running calibration. The name of its only attribute contains the number of
+/// objects.
 const LOCK: &str = "larder-calibrate";
 const COUNT: &str = "objects";
 const PLAIN: &str = "larder-calibrate-1";
 const CUT: &str = "larder-calibrate-2";
 
-/// Each measurement is done so often, each time for so long.
+/// Number and duration of the turns of each measurement.
 const TURNS: u64 = 7;
 const TIME: Duration = Duration::from_millis(200);
-/// Reads by key are measured for so long between any two.
+/// Duration of the reads by key between any two measurements.
 const READS: Duration = Duration::from_millis(60);
 pub const CLIENTS: u64 = 8;
-/// What is found together, from all kinds of commands.
+/// The costs that are fitted together, from all kinds of commands.
 const COSTS: [&str; 20] = [
     "query_us",
     "server_us",
@@ -53,24 +54,24 @@ const COSTS: [&str; 20] = [
     "move_us",
     "index_entry_us",
 ];
-/// Regions are waited for no longer, of so many objects as there are at least; of more for longer.
+/// Time limit for filling regions with the minimum number of objects; it grows with their number.
 const FILLED_MAX: Duration = Duration::from_secs(30);
-/// Of the progress: what is written, and what is measured.
+/// Progress units for writing, and in total.
 const WRITTEN: u64 = 40;
 const STEPS: u64 = WRITTEN + TURNS * 36;
 
-/// The spaces and objects that are measured with, until they are removed.
+/// The spaces and objects of a calibration, until they are removed.
 pub struct Workbench<'a> {
     nodes: &'a Nodes,
     objects: Objects,
-    /// One for each node, for its processor time.
+    /// One client for each node, to read its processor time.
     each: Vec<RespClient>,
     progress: Progress,
-    /// Of the progress, and by which commands are numbered.
+    /// Completed progress units, which also number the commands.
     done: u64,
-    /// Processors that are busy without us.
+    /// Processors that are busy without the calibration.
     idle: f64,
-    /// What a read by key took, each time.
+    /// The time of a read by key in each measurement.
     reads_us: Vec<f64>,
     is_removed: bool,
 }
@@ -81,7 +82,7 @@ impl Drop for Workbench<'_> {
     }
 }
 
-/// How many objects a calibration may have left: the name of the one attribute of its lock tells.
+/// Returns how many objects an earlier calibration may have left, from the name of its lock's only attribute.
 pub fn left_objects(nodes: &Nodes) -> Result<Objects, Failure> {
     let lock = Space::find(nodes, LOCK)?;
     let name = lock.and_then(|it| Some(it.definition.attributes.first()?.name.clone()));
@@ -89,7 +90,7 @@ pub fn left_objects(nodes: &Nodes) -> Result<Objects, Failure> {
     Ok(Objects::of(count.unwrap_or(0)))
 }
 
-/// Removes all that a calibration with so many objects may have left.
+/// Removes everything that a calibration with `objects` objects may have left.
 pub fn clean(nodes: &Nodes, objects: Objects) -> Result<(), Failure> {
     let drop_space = |name: &str| match nodes.patient(&["FT.DROPINDEX", name]) {
         Err(failure) if !failure.message.contains("Unknown index") => Err(failure),
@@ -99,7 +100,7 @@ pub fn clean(nodes: &Nodes, objects: Objects) -> Result<(), Failure> {
     drop_space(CUT)?;
     let keys: Vec<String> = (0..objects.count()).map(key).collect();
     for some in keys.chunks(500) {
-        // Each by itself, to the node that has it: nodes may be set to pass nothing on.
+        // Each key has its own command, sent to the node that owns it, because nodes may be configured not to forward.
         let deletions = some.iter().map(|key| vec![&b"DEL"[..], key.as_bytes()]);
         let deletions: Vec<Vec<&[u8]>> = deletions.collect();
         for reply in nodes.client().pipeline(&deletions)? {
@@ -134,10 +135,10 @@ impl<'a> Workbench<'a> {
         })
     }
 
-    /// Removes the spaces and objects. Calling it again does nothing.
+    /// Removes the spaces and objects. Further calls are no-ops.
     ///
     /// # Errors
-    /// A server did not do it. This is already printed on standard error, with the command that removes the rest.
+    /// A server failed. This is already printed on standard error, with the command that removes the rest.
     pub fn remove(&mut self) -> Result<(), Failure> {
         if std::mem::replace(&mut self.is_removed, true) {
             return Ok(());
@@ -178,7 +179,7 @@ impl<'a> Workbench<'a> {
         let (_, places) = self.contacted(PLAIN, NOTHING)?;
         let owners = Contact {
             subspaces: 0,
-            // As the model has it, each has one region of all.
+            // In the model, each owner has one region that contains everything.
             regions: places,
             servers: places,
         };
@@ -230,10 +231,10 @@ impl<'a> Workbench<'a> {
             self.wait_until_filled(3)?;
             let [one, _] = updates(objects, 3, places);
             samples.extend(self.samples(&[cut(beside(3)).nowhere(), one])?);
-            // What the server does that a copy leaves is in what a move costs.
+            // The server's work when a copy leaves is part of the cost of a move.
             costs.leave_us = Some(0.0);
             if far.regions <= near.regions.max(places) {
-                // Of a few servers these regions are on all, and then owners are asked.
+                // With few servers, these regions are on all of them, and the search contacts the owners instead.
                 guessed.push("region_us");
             }
         }
@@ -259,7 +260,7 @@ impl<'a> Workbench<'a> {
         })
     }
 
-    /// Declares a space over the objects, and waits until it has them.
+    /// Declares a space over the objects, and waits until it contains them.
     fn declare(&self, name: &str, layout: &str) -> Result<(), Failure> {
         let line = format!(
             "FT.CREATE {name} PREFIX 1 {PREFIX} {layout}SCHEMA k NUMERIC a TAG b TAG n1 NUMERIC n2 NUMERIC n3 NUMERIC n4 NUMERIC n5 NUMERIC"
@@ -272,13 +273,14 @@ impl<'a> Workbench<'a> {
         })
     }
 
-    /// So many copies of each object.
+    /// Waits until each object has `copies` copies.
     fn wait_until_filled(&self, copies: u64) -> Result<(), Failure> {
         let copies = copies * self.objects.count();
         self.wait_for(CUT, "copies are in regions", copies, || {
             let info = self.nodes.patient(&["FT.INFO", CUT])?;
             let counted = |name| value(&info, name).and_then(number).unwrap_or(0);
-            // A place has its copies a little before it knows that they are all. And they are cut by what objects have once these are known.
+            // A place has its copies slightly before it knows that they are complete. Cells are cut by the objects'
+            // values, once these are known.
             let (regions, _) = self.contacted(CUT, NOTHING)?;
             let is_whole = regions > 0 && counted("cuts") > 0;
             Ok(counted("copies").min(if is_whole { copies } else { copies - 1 }))
@@ -311,7 +313,7 @@ impl<'a> Workbench<'a> {
         }
     }
 
-    /// How many regions and places a search asks; 0 regions: all who own objects.
+    /// Returns how many regions and places a search contacts; 0 regions means all owners.
     fn contacted(&self, space: &str, query: &str) -> Result<(u64, u64), Failure> {
         let reply = self.nodes.patient(&["FT.EXPLAIN", space, query])?;
         let told = text(&reply).unwrap_or_default();
@@ -322,7 +324,7 @@ impl<'a> Workbench<'a> {
         })
     }
 
-    /// Processor time of all nodes, in microseconds.
+    /// Returns the processor time of all nodes, in microseconds.
     fn cpu_us(&self) -> Result<f64, Failure> {
         let mut seconds = 0.0;
         for node in &self.each {
@@ -339,8 +341,8 @@ impl<'a> Workbench<'a> {
         Ok(seconds * 1e6)
     }
 
-    /// What commands of some kinds take, in reads by key: processors are faster in one minute than in another, and reads are measured between any two.
-    /// They take turns, so that what disturbs them does not disturb one alone.
+    /// Measures kinds of commands, in units of reads by key, which are measured between any two because the speed of
+    /// processors varies. The kinds take turns, so that a disturbance affects all of them.
     fn samples(&mut self, kinds: &[Kind]) -> Result<Vec<Sample>, Failure> {
         let sample = |kind: &Kind| Sample {
             steps: kind.steps.clone(),
@@ -351,7 +353,7 @@ impl<'a> Workbench<'a> {
         for _ in 0..TURNS {
             for (at, kind) in kinds.iter().enumerate() {
                 self.progress.set("measuring", self.done, STEPS);
-                // Other numbers each time: what is written differs from what was there.
+                // Use other numbers each time, so that writes change the values.
                 let us = self.cost_once(self.done * self.objects.count(), TIME, &kind.words)?;
                 turns.push((at, us));
                 self.read()?;
@@ -382,7 +384,8 @@ impl<'a> Workbench<'a> {
         time: Duration,
         command: &(dyn Fn(u64) -> Vec<String> + Sync),
     ) -> Result<f64, Failure> {
-        // On connections of its own: those of one time may all have come to one core, which answers many at a time then.
+        // Use separate connections: those of one measurement may all be on one core, which then processes many commands
+        // per turn.
         let client = self.nodes.another_client();
         let next = AtomicU64::new(first);
         let drive = |time: Duration| {
@@ -404,7 +407,7 @@ impl<'a> Workbench<'a> {
                 })
             })
         };
-        // It connects, and learns which node has what.
+        // Connects, and learns which node owns which slots.
         drive(time / 10)?;
         let (before, begun, first) = (self.cpu_us()?, Instant::now(), next.load(Ordering::Relaxed));
         drive(time)?;
@@ -412,7 +415,7 @@ impl<'a> Workbench<'a> {
         Ok(spent / (next.into_inner() - first).max(1) as f64)
     }
 
-    /// Half of a round trip in which nothing is done, the median.
+    /// Returns half of a round trip without work, the median.
     fn message_us(&self) -> Result<f64, Failure> {
         let mut times = Vec::with_capacity(500);
         for _ in 0..500 {

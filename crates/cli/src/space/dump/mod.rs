@@ -1,20 +1,21 @@
-//! `larder space dump`: all objects of a space, in a file that `larder space load` reads.
+//! `larder space dump`: writes all objects of a space to a file that `larder space load` reads.
 //!
 //! ```text
 //!  FT.AGGREGATE .. LOAD 1 @__key WITHCURSOR ─► keys, a page at a time ─► HGETALL and PEXPIRETIME of each ─► sheet: rows ─► FILE.part ─► FILE
 //! ```
 //!
-//! The cursor gives the keys in their order and goes on behind the last one, so an object that is there all the while is read once, whatever is written
-//! meanwhile; each is whole, as it was at some moment of the dump. Memory is bounded by a page.
+//! The cursor returns the keys in order and continues after the last one. An object that exists throughout is therefore
+//! read exactly once, whatever is written meanwhile, and in a state that it had at some moment of the dump. Memory is
+//! limited to a page.
 //!
-//! | column | holds |
+//! | column | contents |
 //! |---|---|
 //! | `__key` | the key |
-//! | a field's name | of each attribute, the field that it reads |
+//! | a field's name | for each attribute, the field that it reads |
 //! | `__fields` | other fields, as a JSON object |
-//! | `__bytes` | fields (and a `__key`) whose bytes are no text, in base64, as a JSON object; of a name that is no text, `base64:` and the name in base64 |
-//! | `__json` | of a space of documents: the document |
-//! | `__expires_at` | when the object goes, in milliseconds since 1970 |
+//! | `__bytes` | fields (and a `__key`) that are not UTF-8, in base64, as a JSON object; a field name that is not UTF-8 is written as `base64:` and the name in base64 |
+//! | `__json` | for spaces of documents: the document |
+//! | `__expires_at` | the object's expiry time, in milliseconds since 1970 |
 
 mod sheet;
 
@@ -67,15 +68,15 @@ pub struct DumpArgs {
     json: bool,
 }
 
-/// Keys that are asked for at once, and objects.
+/// Keys per page, and objects per request.
 const PAGE: &str = "1000";
 const OBJECTS_AT_ONCE: usize = 100;
-/// While the servers still look at objects, they are asked so often.
+/// Polling interval while the servers are still indexing objects.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Between two pages the cursor is kept so long, in milliseconds.
+/// Time in milliseconds for which the server keeps the cursor between two pages.
 const IDLE: &str = "300000";
 
-/// The file beside a dump that has the space's definition.
+/// Returns the name of the file with the space's definition, next to a dump.
 pub fn beside(file: &str) -> String {
     format!("{file}.create")
 }
@@ -99,13 +100,14 @@ pub fn run(args: DumpArgs) -> Result<(), Failure> {
         Ok((objects, size))
     });
     let (objects, size) = done.inspect_err(|_| {
-        // It may not be there at all.
+        // The file may not exist.
         let _ = std::fs::remove_file(&part);
     })?;
     report(&args, objects, size, started.elapsed())
 }
 
-/// The space, once the servers have looked at all objects that were there before it: the cursor would miss those that they have not.
+/// Waits until the servers have indexed all objects that existed before the space, because the cursor would miss the
+/// others. Returns the space.
 fn indexed(nodes: &Nodes, name: &str, quiet: bool) -> Result<Space, Failure> {
     let progress = Progress::new(Unit::Records, "indexing", quiet);
     loop {
@@ -140,7 +142,7 @@ fn report(args: &DumpArgs, objects: u64, size: u64, took: Duration) -> Result<()
     ))
 }
 
-/// Writes the definition beside the file.
+/// Writes the definition next to the file.
 fn describe(definition: &Definition, file: &Path) -> Result<(), Failure> {
     let path = beside(&file.display().to_string());
     let arguments = definition.to_arguments();
@@ -182,12 +184,12 @@ fn dump(
     Ok(objects)
 }
 
-/// The keys of a space, in their order.
+/// The keys of a space, in order.
 struct Cursor {
     space: String,
-    /// A page that came and was not given yet.
+    /// A page that was received and not returned yet.
     page: Option<Vec<Vec<u8>>>,
-    /// 0: there are no more.
+    /// 0: there are no more pages.
     number: i64,
 }
 
@@ -248,12 +250,12 @@ impl Cursor {
 
 struct Columns {
     names: Vec<String>,
-    /// How many fields have a column of their own; they stand behind the key.
+    /// Number of fields with their own column. These columns follow the key's.
     fields: usize,
     on: ObjectKind,
 }
 
-/// A row in the making: what has no column of its own, and what is no text.
+/// Parts of a row without their own column, or that are not UTF-8.
 #[derive(Default)]
 struct Rest {
     others: BTreeMap<String, String>,
@@ -284,7 +286,7 @@ impl Columns {
         }
     }
 
-    /// The rows of those objects that are still there.
+    /// Returns the rows of the objects that still exist.
     fn rows(
         &self,
         nodes: &Nodes,
@@ -307,7 +309,7 @@ impl Columns {
             };
             let object = match object {
                 Ok(object) => object,
-                // Something else is under the key meanwhile.
+                // The key has another type now.
                 Err(Error::Refused { code, .. }) if code == "WRONGTYPE" => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -320,7 +322,7 @@ impl Columns {
         Ok(rows)
     }
 
-    /// `None` if there is no such object any more.
+    /// Returns `None` if the object no longer exists.
     fn row(
         &self,
         key: &[u8],
@@ -376,7 +378,7 @@ impl Columns {
         let (name, text) = match (std::str::from_utf8(name), std::str::from_utf8(value)) {
             (Ok(name), Ok(text)) => (name, text),
             (name_text, _) => {
-                // The key's place in this column is the key's alone.
+                // The name `__key` in this column is reserved for the key.
                 let plain = name_text
                     .ok()
                     .filter(|it| *it != KEY && !it.starts_with(NAME_IN_BASE64));
@@ -390,7 +392,7 @@ impl Columns {
         };
         let mut fields = self.names[1..=self.fields].iter();
         match fields.position(|own| own == name) {
-            // An empty cell of CSV is no value.
+            // In CSV, an empty cell means that there is no value.
             Some(at) if !(text.is_empty() && format == Format::Csv) => {
                 row[at + 1] = Some(text.to_owned());
             }
@@ -399,7 +401,7 @@ impl Columns {
     }
 }
 
-/// The fields of a hash and their values.
+/// Returns the fields of a hash with their values.
 fn pairs(object: &Reply) -> Vec<(&[u8], &[u8])> {
     match object {
         Reply::Map(pairs) => pairs.iter().map(|(n, v)| (raw(n), raw(v))).collect(),

@@ -1,4 +1,4 @@
-//! Rows of texts that may be null, as a file: Parquet, CSV or JSON lines.
+//! Writes rows of optional texts to a file: Parquet, CSV or JSON lines.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -34,10 +34,10 @@ impl FromStr for Format {
 }
 
 impl Format {
-    /// By the name of the file.
+    /// Derives the format from the file's name.
     ///
     /// # Errors
-    /// It does not tell.
+    /// The name does not show the format.
     pub fn of(file: &Path) -> Result<Format, Failure> {
         let extension = file.extension().and_then(|it| it.to_str());
         let format = extension.and_then(|it| it.parse().ok());
@@ -50,7 +50,7 @@ impl Format {
     }
 }
 
-/// A file in the making.
+/// A file being written.
 pub struct Sheet {
     file: String,
     columns: Vec<String>,
@@ -65,7 +65,7 @@ enum Out {
 
 impl Sheet {
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub fn create(path: &Path, format: Format, columns: &[String]) -> Result<Sheet, Failure> {
         let file = path.display().to_string();
         let out = File::create(path).map_err(Failure::io(format!("make {file}")))?;
@@ -89,7 +89,7 @@ impl Sheet {
         })
     }
 
-    /// A cell for each column.
+    /// Writes a row, with one cell for each column.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -144,7 +144,7 @@ fn write_json<'a>(
     out: &mut impl Write,
     cells: impl Iterator<Item = (&'a str, Option<&'a str>)>,
 ) -> std::io::Result<()> {
-    // A row has its key at least.
+    // Every row has a cell, at least its key.
     let mut before = b"{";
     for (name, cell) in cells {
         if let Some(text) = cell {

@@ -1,8 +1,8 @@
-//! Keys of objects, made from columns: one column, or a template such as `{country}:{id}`; `{#}` is the number of the row.
+//! Keys of objects, made from one column or from a template such as `{country}:{id}`; `{#}` is the row number.
 
 use super::row::{Cell, Row};
 
-/// The column whose name stands for the number of the row.
+/// The column name that stands for the row number.
 const NUMBER: &str = "#";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,10 +15,10 @@ enum Part {
 }
 
 impl KeyTemplate {
-    /// A template has braces; else it is a column's name.
+    /// Parses a template. A text without braces is the name of a column.
     ///
     /// # Errors
-    /// A brace is not closed, or nothing stands in it.
+    /// A brace is not closed, or the braces are empty.
     pub fn parse(text: &str) -> Result<KeyTemplate, String> {
         if !text.contains(['{', '}']) {
             return Ok(KeyTemplate(vec![Part::Column(text.to_owned())]));
@@ -46,7 +46,7 @@ impl KeyTemplate {
         Ok(KeyTemplate(parts))
     }
 
-    /// The columns that it names.
+    /// Iterates over the columns in the template.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
             Part::Column(name) if name != NUMBER => Some(name.as_str()),
@@ -54,10 +54,10 @@ impl KeyTemplate {
         })
     }
 
-    /// The key of a row, which is the `number`th, from 1.
+    /// Returns the key of a row; `number` is the row number, starting at 1.
     ///
     /// # Errors
-    /// A column is not there, or has no text.
+    /// A column is missing, or is not a text.
     pub fn key(&self, prefix: &str, row: &Row, number: u64) -> Result<Vec<u8>, String> {
         let mut key = prefix.to_owned();
         for part in &self.0 {

@@ -1,13 +1,13 @@
-//! `larder space load`: rows of files become objects of a space.
+//! `larder space load`: loads rows of files into a space as objects.
 //!
 //! ```text
-//!  files ── larder-ingest, one thread: rows in their order ──► row ──► object: fields, checked ──► writer: batches, over several connections
-//!                                                                │
-//!                                 --create: the first rows ──► propose ──► FT.CREATE
+//!  files ── larder-ingest, one thread: rows in order ──► row ──► object: fields, checked ──► writer: batches, over several connections
+//!                                                         │
+//!                                    --create: first rows └─► propose ──► FT.CREATE
 //! ```
 //!
-//! What a row means depends on the row and the space alone, and a row with a key that was there before is written over it. So a second run leaves all as
-//! it is, and a run that was broken off is finished by another.
+//! An object depends only on its row and the space, and a row overwrites the object with its key. A second run
+//! therefore changes nothing, and an interrupted run can be repeated.
 
 mod keys;
 mod object;
@@ -146,14 +146,14 @@ fn parse_type(text: &str) -> Result<(String, Type), String> {
     }
 }
 
-/// From so many rows a space is proposed, or from rows of so many bytes.
+/// Maximum number and total size of the rows from which a space is proposed.
 const SAMPLE_ROWS: usize = 5_000;
 const SAMPLE_BYTES: usize = 16 << 20;
-/// Rows that were skipped are told one by one up to so many.
+/// Maximum number of skipped rows that are reported individually.
 const TOLD_MAX: usize = 20;
-/// For parsing; one row takes a fifth at most.
+/// Memory for parsing; one row takes at most a fifth.
 const MEMORY: ByteSize = ByteSize(256 << 20);
-/// Of one command `OBJ.CHANGE`.
+/// Maximum number of changes in one `OBJ.CHANGE` command.
 const CHANGES_MAX: usize = 128;
 
 pub fn run(args: LoadArgs) -> Result<(), Failure> {
@@ -268,7 +268,7 @@ impl LoadArgs {
             skip_lines: self.skip_lines,
             comment: self.comment.clone(),
             memory: MEMORY,
-            // Rows come in their order, and the server has more to do with them than we.
+            // Rows must arrive in order, and the server is the bottleneck.
             threads: Some(1),
             ..BuildArgs::json_lines("")
         };
@@ -301,7 +301,7 @@ impl LoadArgs {
     }
 }
 
-/// Rows that were left out.
+/// Rows that were skipped.
 #[derive(Default)]
 struct Skipped {
     count: u64,
@@ -322,7 +322,7 @@ struct Loader<'scope> {
     nodes: &'scope Nodes,
     written: &'scope Written,
     writer: Option<Writer<'scope>>,
-    /// Nothing while the space is yet to be declared.
+    /// `None` until the space is declared.
     shape: Option<Shape>,
     key: Option<KeyTemplate>,
     /// The rows from which the space is proposed.
@@ -330,7 +330,7 @@ struct Loader<'scope> {
     sample_bytes: usize,
     rows: u64,
     skipped: Skipped,
-    /// The FT.CREATE, if the space was declared.
+    /// The FT.CREATE command, if the space was declared.
     created: Option<String>,
 }
 
@@ -380,7 +380,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Declares the space, if that is still to be done, and puts the rows that it was made of.
+    /// Declares the space if necessary, and loads the sampled rows.
     fn settle(&mut self) -> Result<(), SinkError> {
         if self.shape.is_some() {
             return Ok(());
@@ -400,7 +400,7 @@ impl Loader<'_> {
         let shape = self.args.shape(definition);
         let shape = shape.map_err(|failure| failure.message)?;
         if self.args.on_error == OnError::Stop {
-            // What is found in these rows is told before anything is done.
+            // Report errors in these rows before anything is changed.
             for ((seq, row), number) in sample.iter().zip(1..) {
                 let made = object(&shape, self.key.as_ref(), *seq, row.clone(), number);
                 made.map_err(|reason| AtRow { seq: *seq, reason })?;
@@ -429,7 +429,7 @@ impl Loader<'_> {
         };
         let sample: Vec<Row> = sample.iter().map(|(_, row)| row.clone()).collect();
         let keys = match &self.key {
-            // One column that is the key is what keys are for; of several each says something.
+            // A single key column needs no attribute; each of several columns may be worth searching.
             Some(key) if key.columns().count() == 1 => key.columns().collect(),
             Some(_) => Vec::new(),
             None => vec!["id"],
@@ -467,7 +467,7 @@ impl Loader<'_> {
         }
     }
 
-    /// What the server did not take.
+    /// Handles the objects that the server rejected.
     fn look_at_failed(&mut self) -> Result<(), SinkError> {
         if !self.written.has_failed() {
             return Ok(());
@@ -505,7 +505,7 @@ impl Loader<'_> {
     }
 }
 
-/// A row's key, and what makes its object.
+/// Converts a row to its key and the commands that write its object.
 fn object(
     shape: &Shape,
     template: Option<&KeyTemplate>,
@@ -539,7 +539,7 @@ fn object(
             prefixes.join(" or ")
         ));
     }
-    // What a dump has was in an object: it comes back as it was, fit or not.
+    // A dumped object is restored as it was, even if fields do not fit their attributes.
     let is_dumped = template.is_none() && extra.key.is_some();
     let mut commands = match (shape.definition.on, is_dumped) {
         (ObjectKind::Json, _) => vec![document(shape, &key, &row, extra.json)?],
@@ -572,7 +572,7 @@ fn hash(
             None => gone.push(name),
         }
     }
-    // A field of a dump whose bytes are no text has an empty column.
+    // In a dump, the column of a field that is not UTF-8 is empty.
     gone.retain(|name| set.iter().all(|(own, _)| own != name));
     if set.is_empty() {
         return Err("every column is empty; an object has one field at least".to_owned());
@@ -602,7 +602,7 @@ fn hash(
     Ok(commands)
 }
 
-/// The document of a dump; else one with a member for each column that is not empty.
+/// Returns the document of a dump, or one with a member for each column that is not empty.
 fn document(
     shape: &Shape,
     key: &[u8],
@@ -653,7 +653,7 @@ fn member(kind: Option<&Kind>, text: &str) -> serde_json::Value {
 }
 
 impl LoadArgs {
-    /// The arguments of FT.CREATE that a dump left beside its file, for this space.
+    /// Returns the arguments of FT.CREATE from the file next to a dump of this space.
     fn declared_beside(&self) -> Result<Option<Vec<Vec<u8>>>, SinkError> {
         let [input] = self.inputs.as_slice() else {
             return Ok(None);

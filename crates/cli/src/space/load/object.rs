@@ -1,4 +1,5 @@
-//! A row becomes an object: its fields as the attributes of the space want them, or why it does not fit.
+//! Converts a row to an object's fields, in the forms that the space's attributes require, or reports why it does not
+//! fit.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -9,12 +10,12 @@ use larder_space::value::read_bytes;
 
 use super::row::{Cell, Row};
 
-/// Where points come from: `NAME=A,B`.
+/// The source of points: `NAME=A,B`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GeoSource {
-    /// The column, or the field that is made.
+    /// The column, or the new field.
     pub name: String,
-    /// Columns of a latitude and a longitude; or `lat` and `lon`, in the order in which the column of that name has them.
+    /// The columns of latitude and longitude; or `lat` and `lon`, in the order of the coordinates in the column `name`.
     pub parts: [String; 2],
 }
 
@@ -38,7 +39,7 @@ impl FromStr for GeoSource {
     }
 }
 
-/// Columns that are a latitude and a longitude, by their names.
+/// Finds a column of latitudes and one of longitudes, by their names.
 pub fn pair_of_columns<'a>(columns: impl Iterator<Item = &'a str> + Clone) -> Option<[&'a str; 2]> {
     let find = |names: [&str; 2]| {
         let is_it = |column: &&str| names.iter().any(|name| column.eq_ignore_ascii_case(name));
@@ -48,22 +49,22 @@ pub fn pair_of_columns<'a>(columns: impl Iterator<Item = &'a str> + Clone) -> Op
     Some([find(["latitude", "lat"])?, lon])
 }
 
-/// The field that is made of a latitude and a longitude where no other name is given.
+/// Default name of the field that combines a latitude and a longitude.
 pub const LOCATION: &str = "location";
 
-/// What becomes of rows.
+/// How rows are converted.
 pub struct Shape {
     pub definition: Definition,
-    /// What keys that are made of columns begin with.
+    /// The prefix of keys made from columns.
     pub prefix: String,
     pub geo: Vec<GeoSource>,
 }
 
 impl Shape {
-    /// The object's fields, in the row's order; `None` for those that it does not have.
+    /// Returns the object's fields in the row's order; `None` for fields that it does not have.
     ///
     /// # Errors
-    /// A field does not fit its attribute: which, and what it holds.
+    /// A field does not fit its attribute: the field and its value.
     pub fn fields(&self, row: &Row) -> Result<Vec<(String, Option<String>)>, String> {
         let mut fields = Vec::with_capacity(row.0.len() + 1);
         for (name, cell) in &row.0 {
@@ -97,7 +98,8 @@ impl Shape {
         Ok(fields)
     }
 
-    /// Those that were asked for; else a latitude and a longitude, where the space wants a location that is no column.
+    /// Returns the requested sources of points, or a latitude and a longitude if the space has a location that is not a
+    /// column.
     fn sources(&self, row: &Row) -> Vec<GeoSource> {
         if !self.geo.is_empty() {
             return self.geo.clone();
@@ -169,7 +171,7 @@ impl Shape {
     }
 }
 
-/// Tags in one text; `None` where some are no scalars, or hold the separator.
+/// Joins tags into one text; `None` if some are not scalars, or contain the separator.
 fn tags(json: &str, separator: Option<u8>) -> Option<String> {
     let separator = char::from(separator?);
     let list: Vec<serde_json::Value> = serde_json::from_str(json).ok()?;
@@ -188,13 +190,13 @@ fn tags(json: &str, separator: Option<u8>) -> Option<String> {
     Some(out)
 }
 
-/// `[lon, lat]`, as GeoJSON has points.
+/// Parses `[lon, lat]`, the order of GeoJSON.
 fn pair_of_json(json: &str) -> Option<String> {
     let pair: [f64; 2] = serde_json::from_str(json).ok()?;
     Some(format!("{},{}", pair[0], pair[1]))
 }
 
-/// A number written for people, plainly: `$1,234.50`, `85%`, `120 €`.
+/// Normalizes a formatted number: `$1,234.50`, `85%`, `120 €`.
 pub fn plain_number(text: &str) -> Option<String> {
     let marks = ['$', '€', '£', '¥', '%', ' ', '\u{a0}'];
     let bare = text.trim_matches(marks);
@@ -223,7 +225,7 @@ pub fn plain_number(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Other spellings of a truth value.
+/// Normalizes other spellings of a boolean.
 pub fn truth(text: &str) -> Option<&'static str> {
     match text.to_ascii_lowercase().as_str() {
         "t" | "yes" | "y" | "true" => Some("true"),
@@ -232,7 +234,7 @@ pub fn truth(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Two numbers with a comma between them.
+/// Parses two numbers with a comma between them.
 pub fn pair(text: &str) -> Option<[f64; 2]> {
     let bare = text.trim().trim_start_matches(['(', '[']);
     let (first, second) = bare.trim_end_matches([')', ']']).split_once(',')?;

@@ -1,15 +1,15 @@
-//! A space for the columns of a file, proposed from its first rows: what is searched how.
+//! Proposes a space for the columns of a file, from its first rows.
 //!
-//! | what the rows hold | attribute |
+//! | values of the column | attribute |
 //! |---|---|
 //! | numbers, also `$1,234.50` and `85%` | NUMERIC |
 //! | dates | TIMESTAMP |
-//! | truth values | BOOLEAN |
+//! | booleans | BOOLEAN |
 //! | a latitude and a longitude in two columns | a field `location`, GEO |
 //! | long texts of several words that are mostly different | TEXT |
-//! | anything else, and numbers that begin with 0 as codes do | TAG; several in one text with `\|` or `;` between them |
+//! | anything else, and numbers with a leading 0, such as codes | TAG; several in one text, separated by `\|` or `;` |
 //!
-//! A column that is empty in all these rows is left out, and so is the key's. `--type` overrules it.
+//! Columns that are empty in all these rows, and the key's column, are omitted. `--type` takes precedence.
 
 use std::collections::{BTreeMap, HashSet};
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use larder_space::base::instant;
 use super::object::{LOCATION, pair, pair_of_columns, plain_number, truth};
 use super::row::{Cell, Row};
 
-/// Types that `--type` gives, beside that of no attribute.
+/// The types of `--type`, including the absence of an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     Tag,
@@ -66,32 +66,32 @@ impl Type {
     }
 }
 
-/// A proposal, as the arguments of FT.CREATE, and what is to be said of it.
+/// A proposal: the arguments of FT.CREATE, and notes for the user.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Proposal {
     pub arguments: Vec<Vec<u8>>,
     pub notes: Vec<String>,
 }
 
-/// What is known of a column.
+/// Statistics of a column.
 #[derive(Default)]
 struct Seen {
     values: usize,
     numbers: usize,
-    /// Beginning with a 0 that is not the whole number.
+    /// Numbers that begin with 0 and have more digits before the point.
     codes: usize,
     dates: usize,
     truths: usize,
     pairs: usize,
     words: usize,
     lists: usize,
-    /// Which of `|`, `;` and `,` stand in its texts.
+    /// Whether its texts contain `|`, `;` and `,`.
     holds: [bool; 3],
     distinct: HashSet<String>,
 }
 
 /// # Errors
-/// `types` or `geo` speak of columns that are not there; or nothing is left to be searched.
+/// `types` or `geo` name columns that do not exist, or no attribute remains.
 pub fn propose(
     name: &str,
     prefix: &str,
@@ -213,7 +213,7 @@ impl Seen {
         self.distinct.insert(text.clone());
     }
 
-    /// Of tags, if it is not a comma: texts with `|` or `;` in them are lists, and a comma is a part of a text.
+    /// Returns the separator of tags, unless it is a comma. Texts with `|` or `;` are lists; a comma is part of a text.
     fn separator(&self) -> Option<&'static str> {
         match self.holds {
             [true, ..] => Some("|"),
@@ -243,7 +243,7 @@ impl Seen {
     }
 }
 
-/// A name that queries can have: letters, digits and `_`.
+/// Converts a column's name to one that queries can use: letters, digits and `_`.
 fn alias(column: &str, taken: &mut HashSet<String>) -> String {
     let mut name = String::new();
     for c in column.chars() {
@@ -257,7 +257,7 @@ fn alias(column: &str, taken: &mut HashSet<String>) -> String {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         name.insert_str(0, "column_");
     }
-    // What the file calls so needs no other name.
+    // A name that is usable as it is stays unchanged.
     if column.chars().all(|c| plain(c) == Some(c))
         && column.starts_with(|c: char| !c.is_ascii_digit())
     {

@@ -8,23 +8,24 @@ use larder_ingest::SinkError;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The columns of a dump that are no fields: the key; fields that have no column of their own, as JSON; fields whose bytes are no text, in base64; and
-/// when the object goes.
+/// Columns of a dump that are not fields: the key; fields without their own column, as JSON; fields that are not UTF-8,
+/// in base64; and the expiry time.
 pub const KEY: &str = "__key";
 pub const FIELDS: &str = "__fields";
 pub const BYTES: &str = "__bytes";
 pub const EXPIRES_AT: &str = "__expires_at";
-/// In the column of bytes, a name that begins so goes on in base64: of a field whose name is no text, or is that of the key's column, or begins so.
+/// In the column of bytes, a name with this prefix continues in base64: a field name that is not UTF-8, that equals the
+/// key column's name, or that begins with this prefix.
 pub const NAME_IN_BASE64: &str = "base64:";
-/// Of a space of documents: the whole document.
+/// The complete document, in a space of documents.
 pub const JSON: &str = "__json";
 
-/// What a column holds in one row.
+/// The value of a column in one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
     /// No value.
     Null,
-    /// Text; of numbers and truth values, as they are written.
+    /// Text; numbers and booleans as they are written.
     Text(String),
     /// An array or an object, as JSON.
     Nested(String),
@@ -33,7 +34,7 @@ pub enum Cell {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Row(pub Vec<(String, Cell)>);
 
-/// What a row of a dump says beside its columns.
+/// The parts of a dumped row that are not columns of fields.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Extra {
     pub key: Option<Vec<u8>>,
@@ -47,7 +48,7 @@ pub struct Extra {
 
 impl Row {
     /// # Errors
-    /// It is no JSON object, or names a column twice.
+    /// The text is not a JSON object, or contains a column twice.
     pub fn parse(json: &[u8]) -> Result<Row, SinkError> {
         struct Columns;
         impl<'de> Visitor<'de> for Columns {
@@ -85,7 +86,7 @@ impl Row {
         found.map(|(_, cell)| cell)
     }
 
-    /// The text of a column, if it has one.
+    /// Returns the text of a column, if it is one.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name) {
             Some(Cell::Text(text)) => Some(text),
@@ -93,7 +94,7 @@ impl Row {
         }
     }
 
-    /// All columns as fields, as they are; `None` for those that the object does not have.
+    /// Returns all columns as fields, unchanged; `None` for fields that the object does not have.
     pub fn fields(&self) -> Vec<(String, Option<String>)> {
         let fields = self.0.iter().map(|(name, cell)| {
             let value = match cell {
@@ -105,10 +106,10 @@ impl Row {
         fields.collect()
     }
 
-    /// Takes out what a dump says beside the fields.
+    /// Removes and returns the parts of a dump that are not fields.
     ///
     /// # Errors
-    /// A column of that name holds something else.
+    /// A column with such a name has an invalid value.
     pub fn take_extra(&mut self) -> Result<Extra, SinkError> {
         let mut extra = Extra::default();
         let mut own: Vec<(String, Cell)> = Vec::new();

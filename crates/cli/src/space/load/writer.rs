@@ -1,6 +1,8 @@
-//! Objects on their way to the server: several threads, each with batches of its own, so that one is on its way while others are made.
+//! Writes objects to the server. Several threads send their own batches, so that one batch is in flight while others
+//! are prepared.
 //!
-//! An object goes to the thread of its key, and a thread sends one batch after another. So of two rows with one key the later one is written later.
+//! The key determines an object's thread, and a thread sends its batches one after another. Of two rows with the same
+//! key, the later one is therefore written later.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,14 +17,14 @@ use crate::interrupt;
 use crate::space::nodes::Nodes;
 
 pub const THREADS: usize = 4;
-/// Of one batch.
+/// Limits of one batch.
 const COMMANDS_MAX: usize = 256;
 const BYTES_MAX: usize = 256 << 10;
-/// How often a batch is sent again of which it is not known whether it was done: to write an object twice is to write it once.
+/// Maximum number of attempts for a batch whose outcome is unknown. Writing an object twice is idempotent.
 const TRIES_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What makes one object, in this order.
+/// The commands that write one object, in order.
 pub struct Object {
     pub seq: u64,
     pub commands: Vec<Vec<Vec<u8>>>,
@@ -40,12 +42,12 @@ impl Object {
     }
 }
 
-/// What was written, and what was not.
+/// The outcome of the writes so far.
 #[derive(Default)]
 pub struct Written {
     pub objects: AtomicU64,
     has_failed: AtomicBool,
-    /// By row, the first error of each.
+    /// The first error of each row.
     failed: Mutex<Vec<(u64, Error)>>,
 }
 
@@ -54,7 +56,7 @@ impl Written {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Those that failed since this was asked last, in the order of their rows.
+    /// Returns the rows that failed since the last call, in order.
     pub fn take_failed(&self) -> Vec<(u64, Error)> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failed = std::mem::take(&mut *failed);
@@ -70,7 +72,7 @@ impl Written {
     }
 }
 
-/// Where objects are given; the threads end when it is dropped.
+/// Accepts objects and passes them to the threads, which end when it is dropped.
 pub struct Writer<'scope> {
     lanes: Vec<Lane<'scope>>,
     hasher: BuildHasherDefault<DefaultHasher>,
@@ -104,7 +106,7 @@ impl<'scope> Writer<'scope> {
         }
     }
 
-    /// Waits while a batch of this key's thread is on its way and another is full.
+    /// Queues an object. Waits while one batch of the key's thread is in flight and another is full.
     pub fn put(&mut self, key: &[u8], object: Object) {
         let lane = self.hasher.hash_one(key) % THREADS as u64;
         let lane = &mut self.lanes[lane as usize];
@@ -115,7 +117,7 @@ impl<'scope> Writer<'scope> {
         }
     }
 
-    /// Sends the rest, and waits until all is answered.
+    /// Sends the remaining objects, and waits for all replies.
     pub fn finish(mut self) {
         for lane in &mut self.lanes {
             lane.flush();
@@ -134,7 +136,7 @@ impl Lane<'_> {
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
         if !batch.is_empty() {
-            // An error means that the thread has gone, which `finish` tells.
+            // An error means that the thread has ended, which `finish` reports.
             let _ = self.batches.send(batch);
         }
     }
