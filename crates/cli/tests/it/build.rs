@@ -1,11 +1,11 @@
-//! `larder build`: what rows become, and what is refused.
+//! `larder build`: the records built from rows, and the errors of invalid input.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::support::{run_failing, run_ok, show, text};
 
-/// The commands of the guide's section on stores that begins with this heading, and what it says they print.
+/// Returns the commands and their output from the section with this heading in the guide on stores.
 fn example_of_the_guide(heading: &str) -> String {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/stores.md");
     let guide = std::fs::read_to_string(guide).unwrap();
@@ -45,7 +45,7 @@ fn the_guides_example_of_collected_values_is_what_happens() {
     assert_eq!(checked, 3);
 }
 
-/// A folder, and `larder build` of a file in it with arguments of a test's own.
+/// A folder with an input file, and `larder build` of that file with a test's arguments.
 struct Build {
     folder: tempfile::TempDir,
     input: String,
@@ -82,7 +82,7 @@ impl Build {
         (all.map(|word| (*word).to_owned()).collect(), out)
     }
 
-    /// The folder of what was built.
+    /// Builds the file and returns the folder of the version.
     #[track_caller]
     fn ok(&mut self, arguments: &[&str]) -> String {
         let (command, out) = self.command(arguments);
@@ -107,7 +107,7 @@ fn get(out: &str, key: &str) -> Vec<u8> {
 
 #[test]
 fn collected_bytes_come_out_as_they_went_in() {
-    // Latin-1, which is not UTF-8: it was once replaced by U+FFFD.
+    // The file is Latin-1, which is not valid UTF-8. Its bytes must not be replaced by U+FFFD.
     let mut build = Build::of("in.csv", b"k,v\na,caf\xe9\na,01234\nb,\x01\n");
     let collect = ["--value", "v", "--on-duplicate", "collect"];
     let with = |more: &[&'static str]| [&collect[..], more].concat();
@@ -213,7 +213,7 @@ fn a_key_that_no_row_has_is_a_wrong_name_and_not_a_reason_to_skip_all() {
     assert!(error.contains("left out all 1 rows"), "{error}");
 }
 
-/// The manifest of what was built.
+/// Returns the manifest of a version.
 fn manifest(out: &str) -> serde_json::Value {
     let bytes = std::fs::read(Path::new(out).join("manifest.json")).unwrap();
     serde_json::from_slice(&bytes).unwrap()
@@ -337,7 +337,7 @@ fn a_key_signs_a_version_and_is_never_overwritten() {
         "{manifest}"
     );
 
-    // Nothing of a file that is no key is shown, and nothing is built.
+    // If the key file is invalid, the error does not contain any of its text, and nothing is built.
     let out = build.folder.path().join("unsigned");
     let options = [
         "--store",

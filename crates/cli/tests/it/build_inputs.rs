@@ -1,4 +1,4 @@
-//! What `larder build` makes of inputs, and what it says of those that it refuses.
+//! Inputs of `larder build`, and the errors of those that it rejects.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn write(folder: &Path, name: &str, content: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// What a build that fails says.
+/// Returns the error message of a build that must fail.
 #[track_caller]
 fn refusal(folder: &Path, words: &[&str]) -> String {
     let output = larder()
@@ -48,7 +48,7 @@ fn duplicates_are_told_with_the_files_and_the_lines_of_both() {
         said.contains("big.csv, line 300001 and ") && said.contains("big.csv, line 300002)"),
         "{said}"
     );
-    // Lines that are skipped count, and a file of one line is one of lines as well.
+    // Skipped lines count in the line numbers, also in a file whose data is a single line.
     let skipped = write(temp.path(), "skipped.csv", "made by\na tool\n#c\n7,x\n");
     let single = write(temp.path(), "single.csv", "a\nb\n7,y");
     let named = ["--columns", "id,v", "--comment", "#", "--skip-lines", "2"];

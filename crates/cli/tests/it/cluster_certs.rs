@@ -1,4 +1,4 @@
-//! `larder cluster certs`: what it makes is what nodes and clients take, and nothing that is there is lost.
+//! `larder cluster certs`: nodes and clients accept its certificates, and it never overwrites existing files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Certs {
     }
 }
 
-/// What node `to` is found out to be by `from`, and the other way round.
+/// Connects two nodes, and returns the error if one does not accept the other.
 fn meet(from: &Tls, to: &Tls, known: &str) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -94,7 +94,7 @@ fn nodes_with_certificates_of_one_authority_know_each_other_and_no_others() {
     meet(&a, &others.tls("b"), "b").expect_err("it is another authority's");
     meet(&others.tls("a"), &b, "b").expect_err("it is another authority's");
 
-    // A node that comes later, and one whose certificate was renewed, are of the same authority.
+    // The certificate of a node that joins later, and a renewed certificate, are signed by the same authority.
     certs.make(&["d"]);
     certs.make(&["--renew", "a"]);
     assert_eq!(meet(&certs.tls("a"), &certs.tls("d"), "d"), Ok(()));

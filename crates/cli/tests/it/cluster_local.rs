@@ -1,4 +1,4 @@
-//! `larder cluster local`: a cluster of processes, none of which outlives the command.
+//! `larder cluster local`: a cluster of processes, all of which end with the command.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -17,12 +17,12 @@ pub struct Local {
 }
 
 impl Local {
-    /// `None` if etcd is not installed, which is said.
+    /// Starts the command. If etcd is not installed, reports that and returns `None`.
     pub fn start(data: &Path, nodes: u32) -> Option<Local> {
         Local::start_with(data, nodes, &[])
     }
 
-    /// With these arguments, too.
+    /// Like [`Local::start`], with additional arguments.
     pub fn start_with(data: &Path, nodes: u32, more: &[&str]) -> Option<Local> {
         let Some(etcd) = larder_testing::etcd::program() else {
             larder_testing::missing("etcd");
@@ -70,7 +70,7 @@ impl Local {
         RespClient::new(self.nodes()[at]["resp"].as_str().expect("an address"))
     }
 
-    /// What a node answers to words between blanks.
+    /// Sends a line, split at spaces, to a node and returns the reply.
     pub fn ask(&self, at: usize, line: &str) -> Result<Reply, Error> {
         let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         self.client(at).command(&parts)
@@ -87,7 +87,7 @@ impl Local {
         assert!(sent.expect("kill runs").success());
     }
 
-    /// Sends the command a signal, and waits until all that it has started is gone. Its exit code.
+    /// Sends the command a signal, waits until all its processes have ended, and returns its exit code.
     pub fn end(mut self, signal: &str) -> Option<i32> {
         let pids = self.pids();
         self.signal(signal, u64::from(self.child.id()));
@@ -101,7 +101,7 @@ impl Local {
     }
 }
 
-/// Whether there is such a process, and it has not ended.
+/// Returns whether the process exists and is not a zombie.
 fn runs(pid: u64) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = state

@@ -1,4 +1,4 @@
-//! A cluster whose nodes speak TLS to each other, by configuration and with what `larder cluster certs` makes.
+//! A cluster with TLS between its nodes, with the certificates of `larder cluster certs`.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::{Server, run_ok, spawn_server_with, write_csv};
 
-/// Longer than anything takes that ends.
+/// Longer than any successful step takes.
 const HANG: Duration = Duration::from_secs(60);
 
 struct Scene {
@@ -42,7 +42,7 @@ impl Scene {
         run_ok([&["cluster", "certs", "--out", &out], arguments].concat());
     }
 
-    /// A node whose certificates are in `certs/<name>`; clients get HTTPS and TLS too.
+    /// Starts a node with the certificates in `certs/<name>`. Its ports for clients use TLS as well.
     fn serve(&self, name: &str, certs: &str) -> Node {
         let peer = format!("127.0.0.1:{}", free_port());
         let of_node = |file: &str| self.file(&format!("{certs}/{name}/{file}"));
@@ -74,7 +74,7 @@ impl Scene {
         run_ok([arguments, &at].concat())
     }
 
-    /// The certificate that a node shows to another one, `as_node`.
+    /// Returns the certificate that a node presents to another one, `as_node`.
     fn shown(&self, to: &Node, as_node: &str) -> CertificateDer<'static> {
         let folder = self.path(&format!("certs/{as_node}"));
         let mut roots = RootCertStore::empty();
@@ -111,7 +111,7 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The nodes that own slots as `CLUSTER SHARDS` tells them: first and last slot, and where they answer over TLS.
+/// Returns the owners in `CLUSTER SHARDS`: first and last slot, and the TLS address.
 fn shards(client: &RespClient) -> Vec<(i64, i64, String)> {
     let field = |of: &Reply, name: &str| -> Reply {
         let Reply::Array(fields) = of else {
@@ -198,7 +198,7 @@ fn clients_find_nodes_by_their_tls_ports_while_slots_move() {
     });
     scene.larder(&a, &["cluster", "status", "--wait"]);
     let last = write_all().to_string();
-    // Whoever is named answers over TLS for what it owns, without another node.
+    // Each owner serves its own keys over TLS without forwarding.
     let told = shards(&shown);
     for key in &keys {
         let slot = i64::from(larder_types::slot_of(key.as_bytes()));
@@ -237,13 +237,13 @@ fn nodes_speak_tls_to_each_other_take_renewed_certificates_and_tell_of_a_strange
     let (a, b) = (scene.serve("a", "certs"), scene.serve("b", "certs"));
     scene.larder(&a, &["cluster", "status", "--wait"]);
 
-    // Rows go from node to node, and so do versions where the source is gone.
+    // Nodes send rows to each other, and also versions whose source is gone.
     let rows = (0..200).map(|row| (row.to_string(), format!("value {row}")));
     let input = write_csv(scene.folder.path(), "in.csv", rows);
     let push = ["push", input.to_str().expect("text"), "--store", "s"];
     let how = ["--key", "key", "--value", "value", "--partitions", "16"];
     scene.larder(&a, &[&push[..], &how].concat());
-    // What was built for the push has gone with it.
+    // The version that the push built was deleted after it.
     let c = scene.serve("c", "certs");
     wait_for("c has a share of the version", || {
         let told = scene.larder(&c, &["cluster", "status", "--wait", "--json"]);
@@ -259,7 +259,7 @@ fn nodes_speak_tls_to_each_other_take_renewed_certificates_and_tell_of_a_strange
         assert_eq!(told, format!("value {row}\n"));
     }
 
-    // A renewed certificate is used by new connections.
+    // New connections use a renewed certificate.
     let certificate = scene.path("certs/a/cert.pem");
     let before = scene.shown(&a, "b");
     assert_eq!(before, on_disk(&certificate));
@@ -269,7 +269,7 @@ fn nodes_speak_tls_to_each_other_take_renewed_certificates_and_tell_of_a_strange
         scene.shown(&a, "b") == on_disk(&certificate)
     });
 
-    // Who has another authority's certificate is told of by all.
+    // All nodes report a node whose certificate is from another authority.
     let d = scene.serve("d", "others");
     wait_for("it is told", || {
         let told = scene.larder(&b, &["cluster", "status"]);

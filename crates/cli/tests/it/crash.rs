@@ -1,6 +1,6 @@
-//! The server is killed at every step of a pull, the builder at every step of a build. What a user
-//! was promised holds at each: a crash leaves the old version live and whole, and the next try
-//! succeeds. And the same without a crash: a full disk, and a name that is a path.
+//! Kills the server at every step of a pull, and the builder at every step of a build. After each crash, the old
+//! version is live and complete, and the next attempt succeeds. Also covers two faults without a crash: a full disk,
+//! and a store name that is a path.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::support::{run_failing, run_ok, show, spawn_server, spawn_server_with,
 
 const SIGKILL: i32 = 9;
 
-/// Steps inside of publishing and removing; they are the store folder's, not the server's.
+/// Steps of publishing and removing a version, which belong to the store's folder and not to the server.
 const FOLDER_FAULT_POINTS: [&str; 3] = ["publish.synced", "publish.renamed", "remove.renamed"];
 
 const BUILD_FAULT_POINTS: [&str; 5] = [
@@ -33,7 +33,7 @@ const BUILD_FAULT_POINTS: [&str; 5] = [
     "build.done",
 ];
 
-/// The first point at which the new version is live.
+/// The first fault point at which the new version is live.
 const LIVE_FROM: &str = "pull.live";
 
 #[test]
@@ -72,8 +72,8 @@ fn a_server_killed_at_any_step_of_a_pull_serves_a_whole_version_and_pulls_again(
     }
 }
 
-/// On a copy of the data folder `before`, which serves `a`: kills the server at `point` of a pull of
-/// `b`, and expects it to serve `expected` when it is back, and `b` after another pull.
+/// Copies the data folder `before`, which serves `a`, and kills the server at `point` of a pull of `b`. After a
+/// restart, the server must serve `expected`, and `b` after another pull.
 fn check_crash(before: &Path, b: &Path, point: &str, expected: char) {
     let temp = tempfile::tempdir().unwrap();
     let data = temp.path().join("data");
@@ -84,7 +84,7 @@ fn check_crash(before: &Path, b: &Path, point: &str, expected: char) {
             .env("LARDER_FAULT_POINT", point)
             .env("LARDER_STORES_RETAIN_VERSIONS", "1");
     });
-    // Retention removes the version before the previous one, so that one needs a third.
+    // Retention keeps the live and the previous version, so that a removal requires a third version.
     if point == "remove.renamed" {
         let _ = pull(&server, b.to_str().unwrap());
     }
@@ -195,7 +195,7 @@ fn a_version_that_a_crash_left_unchecked_is_verified_before_it_goes_live() {
     let error = server.admin().swap(&store(), 1).unwrap_err();
     assert_eq!(error.code(), Some("CORRUPTED"), "{error}");
     assert_eq!(server.admin().store(&store()).unwrap().live, None);
-    // The same bytes, pushed again, are found damaged too, and removed; then they are fetched anew.
+    // A push of the same bytes finds the local copy damaged and removes it. The next push fetches them again.
     assert_eq!(
         pull(&server, b.to_str().unwrap()).unwrap().state,
         PullState::Failed
@@ -233,7 +233,7 @@ fn a_build_killed_at_any_step_leaves_a_whole_version_or_none() {
             "{point}: a half version looks like a whole one"
         );
         assert!(Version::open(&out).is_err(), "{point}");
-        // What it left does not stop the next one.
+        // Remains of a killed build do not prevent the next one.
         succeed(&mut build_command(&input, &out));
         let version = Version::open(&out).unwrap();
         assert_eq!(version.manifest().record_count, RECORDS);
@@ -316,9 +316,8 @@ fn a_store_named_as_a_path_is_refused_and_touches_nothing() {
     assert_eq!(fs::read_dir(data.join("stores")).unwrap().count(), 0);
 }
 
-// --- helpers ---------------------------------------------------------------------------------
 
-/// A file system of its own in memory, unmounted when dropped.
+/// A small in-memory file system, unmounted on drop.
 struct SmallDisk {
     path: PathBuf,
 }
@@ -369,13 +368,12 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The segments in folders of interrupted pulls, with their inodes.
+/// Returns the segments in folders of interrupted pulls, with their inodes.
 fn pulled_files(data: &Path) -> BTreeMap<String, u64> {
     segments(data, |folder| folder.ends_with(".pull"))
 }
 
-/// The segments of published versions but the first. Of several versions' segments of one name, the
-/// second version's.
+/// Returns the segments of version 2, with their inodes.
 fn published_files(data: &Path) -> BTreeMap<String, u64> {
     segments(data, |folder| folder == "v0000000002")
 }
@@ -397,7 +395,7 @@ fn segments(data: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, u64>
     found
 }
 
-/// The status of a POST whose path is sent as it is written here.
+/// Sends a POST whose path is not normalized, and returns the status.
 fn post(base: &str, path: &str, body: &str) -> u16 {
     let address = base.trim_start_matches("http://").trim_end_matches('/');
     let mut stream = TcpStream::connect(address).unwrap();

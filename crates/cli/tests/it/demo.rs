@@ -1,8 +1,8 @@
-//! The demo, told to its end.
+//! Complete runs of the demo.
 
 use crate::support::{run, show, text};
 
-/// Runs the demo to its end and checks what it must have found.
+/// Runs the complete demo and checks its output.
 fn tell(arguments: &[&str]) {
     let temp = tempfile::tempdir().unwrap();
     let output = crate::support::larder()

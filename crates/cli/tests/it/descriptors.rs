@@ -1,4 +1,4 @@
-//! A server whose limit of open files is low.
+//! A server with a low limit of open files.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use larder_client::Reply;
 
 use crate::support::{run_ok, spawn_server_with, text, through_shell};
 
-/// Writes go on, and so do reads and HTTP, when clients take all the connections there are.
+/// When clients have opened all connections that the limit allows, writes, reads and HTTP keep working.
 #[test]
 fn clients_never_take_the_descriptors_that_the_journal_and_http_need() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -27,12 +27,12 @@ fn clients_never_take_the_descriptors_that_the_journal_and_http_need() {
     let mut silent: Vec<TcpStream> = (0..400)
         .map(|_| TcpStream::connect(&server.resp).expect("the backlog takes it"))
         .collect();
-    // Those beyond the limit are told so.
+    // Further connections are rejected with an error.
     let mut refused = String::new();
     let last = silent.last_mut().expect("there are some");
     last.read_to_string(&mut refused).expect("it is closed");
     assert_eq!(refused, "-ERR max number of clients reached\r\n");
-    // So much that the journal begins another file, and a snapshot.
+    // Enough data to start another log file and a snapshot.
     let value = vec![b'v'; 1 << 20];
     for i in 0..80 {
         let key = format!("t|{i}");

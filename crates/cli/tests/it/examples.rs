@@ -1,4 +1,4 @@
-//! The examples and the README, typed as they stand: their documents must show what is printed.
+//! Runs the commands of the examples and of the README, and compares their output with the documents.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ fn port(server: &Server) -> &str {
     server.resp.rsplit(':').next().expect("a port")
 }
 
-/// What a shell prints for a script.
+/// Returns the output of a shell script.
 fn shell(script: &mut Command) -> String {
     let output = script.output().expect("sh runs");
     assert!(output.status.success(), "{}", show(&output));
@@ -32,7 +32,7 @@ fn has_redis_cli() -> bool {
     found
 }
 
-/// Runs an example on a new server, twice: its README must have what it prints.
+/// Runs an example twice on a new server. Its README must contain the output.
 #[track_caller]
 fn check_example(name: &str) {
     if !has_redis_cli() {
@@ -72,14 +72,14 @@ fn the_guide_to_increments_can_be_typed_from_top_to_bottom() {
     type_page("docs/guide/increments.md", 5);
 }
 
-/// Types the commands of a page at a new server, and compares what they print with what the page shows.
+/// Executes the commands of a page on a new server, and compares their output with the page.
 #[track_caller]
 fn type_page(page: &str, blocks: usize) {
     if !has_redis_cli() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    // The session's folder lies in the repository's, where it finds the examples.
+    // The session's folder is next to a link to the repository's examples, as in a checkout.
     std::os::unix::fs::symlink(root().join("examples"), folder.path().join("examples"))
         .expect("a link");
     let session = folder.path().join("session");
@@ -88,7 +88,7 @@ fn type_page(page: &str, blocks: usize) {
     let typed = sessions(&read(page));
     assert_eq!(typed.len(), blocks, "blocks of commands with their output");
     for (commands, expected) in typed {
-        // As on a terminal, where redis-cli shows types.
+        // `--no-raw` makes redis-cli show types, as on a terminal.
         let client = format!("redis-cli --no-raw -p {}", port(&server));
         let larder = format!("\n{} ", env!("CARGO_BIN_EXE_larder"));
         let script = format!("exec 2>&1\n{commands}")
@@ -101,7 +101,7 @@ fn type_page(page: &str, blocks: usize) {
     }
 }
 
-/// Blocks of commands (`sh`) that a block of their output (`text`) follows directly.
+/// Returns the blocks of commands (`sh`) that are directly followed by a block of output (`text`).
 fn sessions(page: &str) -> Vec<(String, String)> {
     let blocks: Vec<&str> = page.split("```").collect();
     let commands = blocks.windows(3).filter_map(|three| {
@@ -113,7 +113,7 @@ fn sessions(page: &str) -> Vec<(String, String)> {
     commands.collect()
 }
 
-/// The text without durations and rates, which differ from run to run.
+/// Removes durations and rates, which differ between runs.
 fn timeless(text: &str) -> String {
     let is_time = |word: &str| {
         let unit = word.trim_end_matches([')', ',', ':']);

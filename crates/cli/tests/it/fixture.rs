@@ -1,7 +1,7 @@
-//! Versions to push, and what a server serves of them.
+//! Versions to push, and checks of the values that a server returns.
 //!
-//! A data set is told by its *letter*: every value begins with it. So one read says which version
-//! answered, and a read of everything says whether it was one version alone.
+//! A data set is identified by its *letter*, with which every value begins. A single read therefore shows which
+//! version served it, and a read of all keys shows whether one version served them all.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub fn store() -> StoreName {
     STORE.parse().unwrap()
 }
 
-/// The value of a key in the data set of `letter`: from 20 to 120 bytes.
+/// Returns the value of a key in the data set of `letter`, of 20 to 119 bytes.
 pub fn value(letter: char, number: u64) -> String {
     format!(
         "{letter}{number:019}{}",
@@ -48,7 +48,7 @@ pub fn build(letter: char, folder: &Path) -> PathBuf {
     folder.to_owned()
 }
 
-/// `larder build` of a file that `write_csv` wrote into the store, to the path or URL `out`.
+/// Returns the command `larder build` for a file of `write_csv`, with the path or URL `out` as its output.
 pub fn build_command(input: &Path, out: impl AsRef<OsStr>) -> Command {
     let mut command = larder();
     command
@@ -62,19 +62,19 @@ pub fn build_command(input: &Path, out: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs the command to its end, which must be a good one.
+/// Runs the command, which must succeed.
 #[track_caller]
 pub fn succeed(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", show(&output));
 }
 
-/// Pulls `source` and waits for its end; `Err` if the server went away meanwhile.
+/// Pulls `source` and waits for its end. Returns an error if the server exits meanwhile.
 pub fn pull(server: &Server, source: &str) -> Result<PullStatus, Error> {
     pull_through(server, source, None)
 }
 
-/// As [`pull`], with gates.
+/// Like [`pull`], with gates.
 pub fn pull_through(
     server: &Server,
     source: &str,
@@ -100,8 +100,7 @@ pub fn pull_ok(server: &Server, source: &Path) {
     assert_eq!(status.state, PullState::Done, "{:?}", status.error);
 }
 
-/// Reads every key, over several requests, and gives the letter of the one version that answered
-/// all of them.
+/// Reads every key in several requests, checks that one version served all of them, and returns its letter.
 #[track_caller]
 pub fn served(server: &Server) -> char {
     let client = server.resp();
@@ -127,7 +126,7 @@ pub fn served(server: &Server) -> char {
     letter
 }
 
-/// Every file and folder in the store's folder that is not a published version or the store's own.
+/// Returns the entries of the store's folder that an interrupted operation left behind.
 pub fn leftovers(data: &Path) -> Vec<String> {
     let names = std::fs::read_dir(data.join("stores").join(STORE)).unwrap();
     let mut names: Vec<String> = names

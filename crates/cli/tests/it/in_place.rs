@@ -1,4 +1,4 @@
-//! `larder get PATH` and `larder dump PATH`: versions read where they lie.
+//! `larder get PATH` and `larder dump PATH`: reads of versions on disk, without a server.
 
 use larder_batch::{BuildOptions, Builder};
 

@@ -1,4 +1,4 @@
-//! `larder build --on` and `larder compact`, as a user types them.
+//! The commands `larder build --on` and `larder compact`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{larder, show};
 
-/// A folder with a table of three rows, built as `monday`, and files to build on it.
+/// A folder with a version `monday` of 100 rows, and input files to build on it.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -58,7 +58,7 @@ impl Place {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// The keys, in order, each with its value.
+    /// Returns the lines of a dump, sorted.
     fn dump(&self, version: &str) -> Vec<String> {
         let text = self.ok(self.larder(&["dump", version]));
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -80,7 +80,8 @@ fn segments(folder: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// A delta of changes says nothing of the rows that it leaves as they are, so it has no profile; and it is judged where the version below it is found.
+/// A delta built from changes has no profile, because it does not contain the unchanged rows. Gates without a profile,
+/// such as canaries, read it together with its base.
 #[test]
 fn gates_judge_deltas_of_a_whole_input_and_what_is_compacted() {
     let place = Place::new();
@@ -151,7 +152,7 @@ fn changes_and_a_whole_new_input_make_the_same_version() {
         segments(&place.path("by-difference"))
     );
 
-    // Only keys to be removed, on the delta.
+    // A delta on a delta that only removes keys.
     place.ok(place.build(&[
         "--deleted",
         "gone.csv",
@@ -211,7 +212,7 @@ fn what_cannot_be_built_on_is_refused_and_nothing_is_left() {
     );
 }
 
-/// Else some values would be the bytes of a column, and others JSON of all columns.
+/// Otherwise, some values would be the bytes of one column, and others JSON of all columns.
 #[test]
 fn a_delta_has_the_keys_and_values_of_its_base() {
     let place = Place::new();
@@ -238,7 +239,8 @@ fn a_delta_has_the_keys_and_values_of_its_base() {
     let told = on("wide.csv", &[&["--key", "key"], &collected[..]].concat());
     assert!(told.contains("collected as text"), "{told}");
 
-    // Who only removes keys need not say what values are; the next one finds it said.
+    // A build that only removes keys need not name the value column. The next build still finds its name in the
+    // manifest.
     let removed = ["--deleted", "gone.csv", "--on", "monday"];
     let mut command = place.larder(&["build", "--store", "prices", "--key", "key"]);
     command.args(removed).args(["--out", "tuesday"]);
@@ -247,7 +249,7 @@ fn a_delta_has_the_keys_and_values_of_its_base() {
     place.ok(place.build(&next));
 }
 
-/// Another tool's version may not say how it was built.
+/// The base may come from another tool that does not record how it was built.
 #[test]
 fn a_base_that_says_nothing_of_its_build_is_built_on() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Increments on a server: what is fetched and what is linked, a base that is gone or another, compaction, and the server killed in
-//! every step of one.
+//! Increments on a server: fetched and linked files, a base that is absent or different, compaction, and kills of the
+//! server at every step of a compaction.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ fn build_on(letter: char, base: &Path, folder: &Path) -> PathBuf {
     build_some_on(letter, base, folder, 1)
 }
 
-/// As [`build_on`], of every `step`th key.
+/// Like [`build_on`], for every `step`th key.
 fn build_some_on(letter: char, base: &Path, folder: &Path, step: usize) -> PathBuf {
     let (place, target) = (base.to_str().unwrap(), folder.to_str().unwrap());
     let options = BuildOptions {
@@ -88,7 +88,7 @@ fn a_delta_costs_its_own_bytes_and_outlives_its_base() {
         assert_eq!(served(&server), letter);
     }
     assert_eq!(live(&server).layers, 3);
-    // The version that both are built on is gone, here and where it was built.
+    // The base is gone, on the server and where it was built.
     let kept = server.admin().store(&store()).unwrap().versions;
     assert_eq!(kept.len(), 2);
     fs::remove_dir_all(&a).unwrap();
@@ -109,7 +109,7 @@ fn a_delta_costs_its_own_bytes_and_outlives_its_base() {
     server.kill();
     let server = spawn_server(&data);
     assert_eq!(served(&server), 'b');
-    // Another server has it from this one, without the base.
+    // Another server pulls the version from this one, without the base.
     let other = spawn_server(&place("other"));
     let files = format!("{}/v1/stores/{STORE}/versions/live/files", server.http);
     let host = server.http.trim_start_matches("http://").to_owned();
@@ -212,7 +212,7 @@ fn a_server_without_the_base_pulls_it_from_where_it_was_built() {
     assert_eq!(leftovers(&place("data")), [""; 0]);
 }
 
-/// `today` leads to a delta that lies beside its base.
+/// `today` is a link to a delta that is stored next to its base.
 #[test]
 fn the_base_of_a_delta_behind_a_link_is_found_beside_the_delta_itself() {
     let temp = tempfile::tempdir().unwrap();
@@ -274,7 +274,7 @@ fn damage_of_a_file_that_versions_share_is_of_all_of_them_and_the_next_push_mend
     assert!(status.versions.iter().all(|it| it.damaged.is_some()));
     let refused = run_failing(4, ["store", "rollback", STORE, "--server", &server.http]);
     assert!(refused.contains("damaged"), "{refused}");
-    // Of the same delta, which finds nothing here that it may link; and then of one that finds what is sound.
+    // The next pull of the delta finds no undamaged file to link. The one after it links all files.
     assert_eq!(pulled(&server, &b).bytes_linked, 0);
     assert!(server.admin().verify(&store(), None).unwrap().ok);
     let again = pulled(&server, &b);
@@ -345,7 +345,7 @@ fn a_version_of_many_layers_is_compacted_by_itself() {
     assert_eq!(served(&server), 'b');
 }
 
-/// A compaction at a byte a second would take for ever.
+/// At one byte per second, a compaction does not end during the test.
 #[test]
 fn a_push_ends_the_compaction_of_its_store_and_waits_for_nothing_else() {
     let temp = tempfile::tempdir().unwrap();
@@ -431,7 +431,7 @@ fn ended(server: &Server, mut pull: PullStatus) -> PullStatus {
     pull
 }
 
-/// Bytes a second that pulls and compactions may go through; 0 is unlimited.
+/// Limits pulls and compactions to this rate; 0 is unlimited.
 fn set_rate(server: &Server, fetch_bytes_per_second: u64) {
     let settings = Settings {
         fetch_bytes_per_second: Some(fetch_bytes_per_second),

@@ -1,4 +1,5 @@
-//! Inputs that may never end: what is no file is refused by name, and a signal ends the wait for the rest.
+//! Inputs that may never end: inputs that are not regular files are rejected by name, and a signal interrupts a read
+//! of standard input.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -34,7 +35,7 @@ fn an_input_that_is_no_regular_file_is_refused_by_name() {
     }
 }
 
-/// The other end of the pipe sends some rows, and then nothing, for ever.
+/// The writer of the pipe sends some rows and then stalls.
 #[test]
 fn a_build_that_waits_for_its_input_ends_on_the_first_signal() {
     let folder = tempfile::tempdir().unwrap();
@@ -49,12 +50,12 @@ fn a_build_that_waits_for_its_input_ends_on_the_first_signal() {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // More than a pipe holds: once it is written, larder reads.
+    // More than the pipe's buffer holds, so that the write returns only after larder has read some of it.
     let rows: String = (0..200_000).map(|i| format!("k{i},v\n")).collect();
     stdin
         .write_all(format!("key,value\n{rows}").as_bytes())
         .unwrap();
-    // SAFETY: a signal to our own child.
+    // SAFETY: sends a signal to this test's own child.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(!out.exists());

@@ -1,4 +1,4 @@
-//! `larder` as its users run it: the binary, its files, its exit codes, a server of its own.
+//! End-to-end tests of `larder`: the binary, its files and exit codes, and servers that it starts.
 
 mod build;
 mod build_inputs;

@@ -1,4 +1,4 @@
-//! Bars on a terminal, for what takes over a second.
+//! Progress bars on a terminal, for operations that take more than a second.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,11 +11,11 @@ use std::time::Duration;
 use crate::fixture::{RECORDS, STORE, build, pull_ok};
 use crate::support::{larder, spawn_server};
 
-/// Far longer than a bar takes to show.
+/// Number of attempts, which is far more than a bar needs to appear.
 const PATIENCE: u32 = 2_000;
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// Starts the command with a terminal as its standard error, and sends what appears there.
+/// Starts the command with a terminal as its standard error. Returns a channel with the terminal's output.
 fn on_a_terminal(command: &mut Command) -> (Child, Receiver<String>) {
     let (mut ours, mut theirs) = (0, 0);
     let size = libc::winsize {
@@ -24,7 +24,7 @@ fn on_a_terminal(command: &mut Command) -> (Child, Receiver<String>) {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: the two descriptors are written to locals; no name and no settings are asked for.
+    // SAFETY: both descriptors are written to locals; the name and the settings are null.
     let opened = unsafe {
         libc::openpty(
             &mut ours,
@@ -35,7 +35,7 @@ fn on_a_terminal(command: &mut Command) -> (Child, Receiver<String>) {
         )
     };
     assert_eq!(opened, 0);
-    // SAFETY: both are open and nobody else's.
+    // SAFETY: both descriptors are open and have no other owner.
     let (mut ours, theirs) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
     let child = command
         .stdin(Stdio::null())
@@ -44,12 +44,12 @@ fn on_a_terminal(command: &mut Command) -> (Child, Receiver<String>) {
         .env("TERM", "xterm")
         .spawn()
         .unwrap();
-    // The command keeps the terminal open too; without this the end would never come.
+    // The command holds a copy of the terminal. If it stayed open, the reader would never see the end.
     command.stderr(Stdio::null());
     let (send, shown) = channel();
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
-        // The end of a terminal is an error.
+        // At the end of a terminal's output, the read returns an error.
         while let Ok(count @ 1..) = ours.read(&mut bytes) {
             if send
                 .send(String::from_utf8_lossy(&bytes[..count]).into_owned())
@@ -72,7 +72,7 @@ fn a_dump_that_takes_long_shows_how_far_it_is() {
     let (mut child, shown) = on_a_terminal(&mut dump);
     let mut stdout = child.stdout.take().unwrap();
     let (mut seen, mut text, mut part) = (String::new(), Vec::new(), [0; 1024]);
-    // Taken slowly until a bar is there, then at once.
+    // Reads slowly until a bar appears, then reads the rest.
     while !(seen.contains("dumping") && seen.contains("3,000 records")) {
         match stdout.read(&mut part).unwrap() {
             0 => panic!("no bar: {seen:?}"),
@@ -103,7 +103,7 @@ fn a_verify_that_takes_long_shows_how_far_it_is() {
         .map(Result::unwrap)
         .take_while(|line| !line.is_empty())
         .collect();
-    // All of it: a socket that is closed with something unread takes the reply with it.
+    // The request is read completely, because closing a socket with unread data would discard the response.
     let size = request
         .iter()
         .find_map(|line| line.strip_prefix("content-length: "))

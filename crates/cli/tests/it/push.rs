@@ -1,4 +1,4 @@
-//! From files to a live version and back, against a server of the test's own.
+//! Pushes of files, reads of the live version, and rollbacks, on a separate server.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::support::{
     Server, larder, run_failing, run_ok, show, spawn_server, spawn_server_with, write_csv,
 };
 
-/// Pushes `count` rows whose values name the build; returns the version.
+/// Pushes `count` rows whose values name the build, and returns the version.
 fn push(server: &Server, folder: &Path, build: &str, count: u32) -> u64 {
     let rows = (0..count).map(|n| (n.to_string(), format!("{build}-{n}")));
     let input = write_csv(folder, &format!("{build}.csv"), rows);
@@ -18,7 +18,7 @@ fn push(server: &Server, folder: &Path, build: &str, count: u32) -> u64 {
     report["version"].as_u64().unwrap()
 }
 
-/// The arguments with the store, its columns and the server added.
+/// Adds the store, its columns and the server to the arguments.
 fn words(server: &Server, arguments: &[&str]) -> Vec<String> {
     let common: &[&str] = match arguments[0] {
         "push" => &[
@@ -121,7 +121,7 @@ fn absent_keys_and_stores_exit_with_3() {
     push(&server, folder.path(), "one", 10);
     run_failing(3, words(&server, &["store", "get", "s", "no such key"]));
     run_failing(3, words(&server, &["store", "get", "t", "1"]));
-    // Over RESP, where `t` may be a table that is yet to come, its rows are merely absent.
+    // Over RESP, the key is only absent, because `t` may be a table without rows.
     assert_eq!(server.resp().get("t:1").unwrap(), None);
 }
 
@@ -256,7 +256,7 @@ fn nothing_does_not_replace_something_unless_it_is_meant() {
     let header = header.to_str().unwrap();
     let error = run_failing(4, words(&server, &["push", header]));
     assert!(error.contains("the input holds no rows"), "{error}");
-    // A version without records that was built elsewhere meets the server's own gate.
+    // For an empty version that was built elsewhere, the server's own gate applies.
     let built = folder.path().join("built");
     let build = [
         "build",
@@ -321,7 +321,7 @@ fn info_shows_the_files_that_were_pushed() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["versions"][0]["built"]["inputs"][0], input);
     assert_eq!(json["versions"][0]["source"], input);
-    // Of a version that was built before, where it was pulled from is still known.
+    // For a version that was built before the push, the source of the pull is still known.
     let built = folder.path().join("built");
     let built = built.to_str().unwrap();
     let build = [
@@ -366,7 +366,7 @@ fn a_built_version_of_another_store_or_with_a_part_missing_is_refused_before_it_
     );
 }
 
-/// It is no set of rows, so its key is not what is missing.
+/// A missing version must not be reported as missing options for rows.
 #[test]
 fn a_version_that_is_not_there_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
@@ -389,7 +389,7 @@ fn a_version_that_is_not_there_is_told_so() {
     let error = push(&format!("http://127.0.0.1:{nobody}/built"), 1);
     assert!(error.contains("manifest.json"), "{error}");
     assert!(!error.contains("--key"), "{error}");
-    // Of rows that are there it still is.
+    // For existing rows, the missing option is reported.
     let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
     let error = push(input.to_str().unwrap(), 2);
     assert!(error.contains("--key is missing"), "{error}");
@@ -435,7 +435,7 @@ fn swap_rollback_and_remove_name_versions_alike() {
         3,
         words(&server, &["store", "get", "s", "7", "--version", "9"]),
     );
-    // Whatever a version is called, messages have its number.
+    // Messages contain the version's number, however the command names it.
     let said = run_ok(words(&server, &["store", "diff", "s", "previous"]));
     assert!(said.starts_with("s from version 1 to 3: "), "{said}");
     let said = run_ok(words(&server, &["store", "remove", "s", "previous"]));
@@ -500,7 +500,7 @@ fn a_key_may_be_given_as_a_redis_client_writes_it() {
     let store = stores.join("s");
     let error = run_failing(3, ["get", store.to_str().unwrap(), "s:7"]);
     assert!(error.contains("without the store's name: 7"), "{error}");
-    // Whoever points at a folder too high, or too low, is shown the right one.
+    // If the path is a parent or a child of the right folder, the error names the right one.
     for folder in [&data, &stores] {
         let error = run_failing(3, ["get", folder.to_str().unwrap(), "7"]);
         assert!(

@@ -1,4 +1,4 @@
-//! Gates of builds and pushes: each lets through what it should and refuses what it should, and leaves nothing half done.
+//! Gates of builds and pushes: each accepts valid versions, rejects invalid ones, and leaves no partial state.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,8 @@ use larder_batch::Manifest;
 
 use crate::support::{Server, run_failing, run_ok, spawn_server, spawn_server_with};
 
-/// Sixteen hundred prices, of which `nulls` are null; `add` moves them all. Three in four names are not empty.
+/// Writes 1600 rows with prices, `nulls` of which are null and the others shifted by `add`. Three in four names are
+/// not empty.
 fn prices(folder: &Path, name: &str, nulls: usize, add: u64) -> PathBuf {
     let line = |row: usize| match row < nulls {
         true => format!("{{\"sku\":{row},\"price\":null,\"name\":\"n\"}}\n"),
@@ -25,7 +26,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// `larder build` of an input to `out`, with more options.
+/// Returns the arguments of `larder build` from `input` to `out`, with more options.
 fn build<'a>(input: &'a Path, out: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec![
         "build",
@@ -126,7 +127,7 @@ fn each_gate_of_a_build_passes_and_refuses() {
         error.contains("column \"price\" has shifted by ") && error.contains("PSI"),
         "{error}"
     );
-    // Several at once are told at once.
+    // If several gates fail, the error names all of them.
     let several = ["--max-nulls", "0", "--min-records", "2000"];
     let error = run_failing(4, build(&good, &at("refused"), &several));
     assert!(
@@ -353,7 +354,7 @@ fn gates_of_the_configuration_hold_for_every_push() {
         error.contains("has shifted by ") && error.contains("live version 1"),
         "{error}"
     );
-    // A push may name a limit of its own.
+    // A push can override a configured limit.
     run_ok(push(&server, &moved, &["--max-shift", "price:100"]));
     assert!(server.resp().get("prices:1").unwrap().is_some());
 }

@@ -1,4 +1,4 @@
-//! The crate `redis`, as its users use it, in both versions of the protocol.
+//! The crate `redis` as a client, in both protocol versions.
 
 use std::collections::HashMap;
 
@@ -60,7 +60,7 @@ fn check_reads(mut redis: redis::Connection) {
     let size: i64 = redis::cmd("DBSIZE").query(&mut redis).unwrap();
     assert_eq!(size, RECORDS as i64);
 
-    // Errors keep their code, and the connection goes on after each.
+    // Errors keep their code, and the connection remains usable after each.
     let absent = redis::cmd("STORE.INFO")
         .arg("other")
         .query::<()>(&mut redis);
@@ -115,7 +115,7 @@ fn the_redis_crate_gives_the_password() {
         assert_eq!(pong, "PONG");
         let wrong = connect(&server, &format!(":close@HOST/?protocol={protocol}"));
         let wrong = wrong.err().expect("refused");
-        // The crate has a word of its own for what AUTH is refused, and none for HELLO.
+        // The crate has an error kind for a rejected AUTH, but not for a rejected HELLO.
         let told = wrong.kind() == redis::ErrorKind::AuthenticationFailed
             || wrong.code() == Some("WRONGPASS");
         assert!(told, "{wrong}");

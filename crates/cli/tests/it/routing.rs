@@ -1,5 +1,5 @@
-//! The client that finds its way among nodes, against a server that is a cluster of one, one that is none, and a cluster of three of which
-//! one dies.
+//! The routing client with a cluster of one node, a server without a cluster, and a cluster of three nodes of which
+//! one is killed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -59,10 +59,10 @@ fn a_client_of_a_cluster_reads_stores_and_writes_rows() {
     }
 }
 
-/// Keys of a store, and as many rows.
+/// Number of keys of a store, and number of rows.
 const KEYS: u64 = 200;
 
-/// Sets it when it goes, also where a test fails.
+/// Sets the flag on drop, also if a test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -1,4 +1,4 @@
-//! Versions in an object store: `larder build --out s3://...`, and a pull from there.
+//! Versions in an object store: `larder build --out s3://...`, and a pull from the bucket.
 
 use larder_protocol::http::PullState;
 

@@ -1,4 +1,4 @@
-//! `larder space`: spaces from the command line.
+//! `larder space`: the commands for spaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ fn spaces_are_listed_with_their_attributes_and_objects() {
     assert_eq!(space["definition"][0], "hotels");
 }
 
-/// A server, a folder for files, and what is asked of them.
+/// A server with a folder for files, and commands that use them.
 struct Fixture {
     temp: tempfile::TempDir,
     server: Server,
@@ -88,7 +88,7 @@ impl Fixture {
         self.server.resp().command(&parts).unwrap()
     }
 
-    /// Declares a space by the words of FT.CREATE.
+    /// Creates a space from the arguments of FT.CREATE.
     fn create(&self, words: &str) {
         let words: Vec<&str> = ["FT.CREATE"].into_iter().chain(words.split(' ')).collect();
         self.ask(&words);
@@ -144,7 +144,7 @@ fn a_file_is_loaded_into_a_space_made_for_it_and_again_changes_nothing() {
         before,
         "id 2 name A House with a Garden city Rome latitude 41.8 longitude 12.4 price 80 opened 1999-12-31 location 12.4,41.8"
     );
-    // The second time it is there, and an object that was changed is as the file has it; what the file does not speak of stays.
+    // The second load replaces a changed object by the file's values, and keeps fields that the file does not have.
     fixture.ask(&["HSET", "hotel:2", "price", "1", "tags", "gym", "more", "x"]);
     let told = fixture.space(&load);
     assert!(
@@ -216,7 +216,7 @@ fn what_does_not_fit_is_told_with_its_line_and_nothing_is_half_done() {
             .ends_with("bad.csv, line 5: key column \"id\" is empty; every object needs a key"),
         "{told}"
     );
-    // What the server refuses is told with the row, too.
+    // An error from the server is reported with its row.
     fixture.ask(&["SET", "h:3", "a string"]);
     let why = fixture.failing(
         1,
@@ -284,7 +284,8 @@ fn a_dump_is_loaded_back_with_every_byte_and_every_time_to_go() {
     .unwrap();
     resp.command(&[b"HSET", b"hotel:\xff", b"city", b"Oslo"])
         .unwrap();
-    // Names that are no text, that of the key's column with what is no text, and one as such names are told.
+    // Field names that are not valid text, the name of the key column with an invalid key, and a name in the encoding
+    // of such names.
     resp.command(&[
         b"HSET",
         b"hotel:2",
@@ -412,7 +413,7 @@ fn the_last_row_of_a_key_counts_and_many_rows_come_whole() {
     assert_eq!(find("@number:[3000 +inf]"), "3000");
 }
 
-/// The stars, hotels and homes that a country and a town have published.
+/// Published lists of classified French accommodation, and of homes in Dublin.
 #[test]
 fn real_hotels_are_loaded_found_dumped_and_loaded_back() {
     let french = larder_testing::data("hotels/france-hebergements-classes-2017.csv.zst");
@@ -440,7 +441,7 @@ fn real_hotels_are_loaded_found_dumped_and_loaded_back() {
         let found = fixture.text(&["FT.SEARCH", space, query, "LIMIT", "0", "0"]);
         found.parse::<usize>().unwrap()
     };
-    // As many as the file has lines with it: no field before has a semicolon.
+    // The expected number is that of the file's lines with this town. No earlier field contains a semicolon.
     let packed = std::fs::File::open(&french).unwrap();
     let lines = String::from_utf8(zstd::decode_all(packed).unwrap()).unwrap();
     let towns = lines

@@ -1,4 +1,4 @@
-//! `larder space apply`: a plan becomes the subspaces of a space that is searched meanwhile.
+//! `larder space apply`: applies a plan's subspaces to a space while clients search it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use larder_testing::proxy::Proxy;
 
 use crate::support::{Server, larder, run_failing, run_ok, spawn_server_with, text};
 
-/// With cores enough that there are copies.
+/// Starts a server with enough cores for copies to exist.
 fn server(folder: &Path) -> Server {
     spawn_server_with(folder, |command| {
         command.args(["--set", "server.threads=3"]);
@@ -39,10 +39,10 @@ fn is_filling(server: &Server) -> bool {
     info.contains("|filling|")
 }
 
-/// Hotels, of which so many are there.
+/// Creates the space `hotels` with `count` hotels.
 fn declare(server: &Server, count: u64) {
     let resp = server.resp();
-    // Each is in one city.
+    // The separator is empty, so that each value is one city.
     let line = "FT.CREATE hotels PREFIX 1 hotel: SUBSPACES 1 stars REGIONS 64 SCHEMA city TAG SEPARATOR '' stars NUMERIC price NUMERIC rating NUMERIC";
     let parts = line.split(' ').map(|it| it.trim_matches('\'').as_bytes());
     resp.command(&parts.collect::<Vec<_>>()).unwrap();
@@ -58,7 +58,7 @@ fn declare(server: &Server, count: u64) {
     }
 }
 
-/// A plan for hotels, as `larder space plan` prints it; its file.
+/// Writes a plan for hotels as `larder space plan` prints it, and returns its path.
 fn planned(folder: &Path, server: &Server, more: &[&str]) -> String {
     planned_at(folder, &server.http, more)
 }
@@ -109,7 +109,7 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
         let words = [&["space", "apply", "--server", &server.http], more].concat();
         words.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
-    // Nobody can be asked here.
+    // Without a terminal, there is no confirmation prompt.
     let error = run_failing(2, apply(&[&plan]));
     assert!(error.contains("nothing is done without --yes"), "{error}");
     assert!(!is_filling(&server));
@@ -126,7 +126,7 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
     let workload = folder.path().join("workload.toml");
     let error = run_failing(1, apply(&[workload.to_str().unwrap()]));
     assert!(error.contains("is no plan: "), "{error}");
-    // Another change is under way.
+    // Another change is in progress.
     say(&server, "FT.ALTER hotels SUBSPACES 1 rating:2");
     assert!(is_filling(&server));
     let error = run_failing(4, apply(&[&plan, "--yes"]));
@@ -158,7 +158,7 @@ fn a_plan_is_applied_once_and_what_cannot_be_applied_says_why() {
         error.contains("hotels has the subspaces of this plan already: city:"),
         "{error}"
     );
-    // What the plan is made of has gone.
+    // The space no longer has the plan's attributes.
     say(&server, "FT.DROPINDEX hotels");
     say(&server, "FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG");
     let error = run_failing(4, apply(&[&plan, "--yes"]));
@@ -202,7 +202,7 @@ fn indexes_that_a_plan_chose_are_built_and_those_of_other_plans_stay() {
     assert!(!say(&server, "FT.INFO hotels").contains("|indexing|1|"));
     let error = run_failing(4, apply(&[&plan, "--yes"]));
     assert!(error.contains("there is nothing to apply"), "{error}");
-    // One that plans for what there is leaves that.
+    // A plan that matches the existing subspaces changes nothing.
     let plan = planned(folder.path(), &server, &OF_HOTELS);
     let error = run_failing(4, apply(&[&plan, "--yes"]));
     assert!(error.contains("there is nothing to apply"), "{error}");
@@ -215,14 +215,14 @@ fn a_server_that_does_not_answer_is_told_of_and_waited_for() {
     let server = server(folder.path());
     declare(&server, 1200);
     let plan = planned(folder.path(), &server, &OF_HOTELS);
-    // It is filled only when the server is back.
+    // The kill interrupts the fill, which can end only after the server is back.
     let mut applying = applying(&server, &[&plan, "--yes"]);
     while !is_filling(&server) && applying.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
     server.kill();
     if applying.try_wait().unwrap().is_some() {
-        // It was as fast as that.
+        // The change completed before the kill.
         return;
     }
     let mut told = BufReader::new(applying.stderr.take().unwrap()).lines();
@@ -257,7 +257,7 @@ fn a_change_whose_reply_was_lost_is_looked_for_and_not_given_up() {
         let (told, error) = (text(&told.stdout), text(&told.stderr));
         assert!(told.contains("hotels has city:"), "{told}{error}");
         assert!(!is_filling(&server));
-        // For the next round.
+        // Switches to other subspaces, so that the next round can apply the plan again.
         say(&server, "FT.ALTER hotels SUBSPACES 1 rating:2");
         while !say(&server, "FT.ALTER hotels SUBSPACES SWITCH").contains("OK") {
             std::thread::yield_now();
@@ -265,7 +265,7 @@ fn a_change_whose_reply_was_lost_is_looked_for_and_not_given_up() {
     }
 }
 
-/// The address of HTTP that says of whatever it is asked that RESP is spoken there.
+/// Starts an HTTP server that names `resp` as the RESP address in every response, and returns its address.
 fn http_that_names(resp: &str) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -295,15 +295,15 @@ fn an_apply_that_is_killed_goes_on_when_it_is_run_again() {
     }
     let _ = first.kill();
     first.wait().unwrap();
-    // So does the server.
+    // The server is killed and restarted as well.
     server.kill();
     server = self::server(folder.path());
-    // What has begun is not asked for again.
+    // A change in progress is continued without a confirmation.
     let again = applying(&server, &[&plan]).wait_with_output().unwrap();
     let (told, error) = (text(&again.stdout), text(&again.stderr));
     let is_done = match again.status.success() {
         true => told.contains("hotels: goes on to city:") && told.contains("hotels has city:"),
-        // It was as fast as that.
+        // The change completed before the kill.
         false => error.contains("has the subspaces of this plan already"),
     };
     assert!(is_done, "{told}{error}");
@@ -331,7 +331,8 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let resp = server.resp();
-            // Each city as often: one alone would be on one server, which no subspace makes faster.
+            // The searches are distributed over the cities. With a single city, all searches would be on one server,
+            // which no subspace makes faster.
             let mut cities = (0..50).cycle();
             while !is_done.load(Ordering::Relaxed) {
                 let query = format!("@city:{{c{}}}", cities.next().unwrap());
@@ -339,7 +340,7 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
                 resp.command(&parts).unwrap();
             }
         });
-        // Until it says so, or ends.
+        // Waits for the message of a change, or the end.
         let has_changed = |line: &String| line.contains("hotels has city:");
         while !told.last().is_some_and(has_changed) {
             match lines.next() {

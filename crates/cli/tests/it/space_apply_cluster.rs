@@ -1,4 +1,4 @@
-//! `larder space apply` on three nodes: searched and written meanwhile, with a node or etcd away.
+//! `larder space apply` on three nodes, during searches and writes, and during the outage of a node or of etcd.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::{run_ok, text};
 
 const HOTELS: usize = 1200;
 
-/// A cluster with hotels, 24 in each city; `None` if etcd is not installed.
+/// Starts a cluster with 24 hotels in each city. Returns `None` if etcd is not installed.
 fn started(folder: &Path, more: &[&str]) -> Option<Local> {
     let local = Local::start_with(&folder.join("data"), 3, more)?;
     let created = "FT.CREATE hotels PREFIX 1 hotel: SCHEMA city TAG stars NUMERIC price NUMERIC";
@@ -31,7 +31,7 @@ fn say(local: &Local, at: usize, line: &str) -> String {
 const SEARCH: &str = "FT.SEARCH hotels @city:{c7} LIMIT 0 0";
 const FOUND: &str = "Integer(24)|";
 
-/// Each of these nodes has the new subspaces, and finds all.
+/// Checks that each of these nodes has the new subspaces and finds all objects.
 fn ensure_applied(local: &Local, nodes: Range<usize>) {
     for at in nodes {
         let info = say(local, at, "FT.INFO hotels");
@@ -58,7 +58,7 @@ fn a_plan_is_applied_to_a_cluster_while_it_is_searched_and_written() {
         let searches = scope.spawn(move || {
             let mut done = 0;
             while done == 0 || !is_over.load(Ordering::Relaxed) {
-                // Each city has as many hotels as before, whoever is asked and whatever is being filled.
+                // Every node finds all hotels of a city, regardless of the fill in progress.
                 assert_eq!(say(local, done % 3, SEARCH), FOUND, "after {done}");
                 let price = format!("HSET hotel:{} price {}", done % HOTELS, done + 5000);
                 assert_eq!(
@@ -84,12 +84,12 @@ fn a_plan_is_applied_to_a_cluster_while_it_is_searched_and_written() {
     assert_eq!(local.end("-TERM"), Some(0));
 }
 
-/// What happens to a process while a plan is applied through node 0.
+/// A fault of a process while a plan is applied through node 0.
 struct Fault {
     of: fn(&Local) -> u64,
     signal: &'static str,
     is_noticed: fn(&Local) -> bool,
-    /// Whether it goes on then.
+    /// Whether the process resumes.
     is_mended: bool,
 }
 
@@ -101,7 +101,7 @@ fn break_and_apply(fault: &Fault) {
     let plan = planned_at(folder.path(), local.http(0), &OF_HOTELS);
     let pid = (fault.of)(&local);
     local.signal(fault.signal, pid);
-    // Regions need copies of what the process had, or etcd a change of the space: it waits.
+    // The command waits, because regions need copies from the failed node, or a change of the space needs etcd.
     let mut applying = applying_at(local.http(0), &[&plan, "--yes"]);
     while !(fault.is_noticed)(&local) && applying.try_wait().unwrap().is_none() {
         std::thread::yield_now();
@@ -117,7 +117,7 @@ fn break_and_apply(fault: &Fault) {
     );
     let left = if fault.is_mended { 0..3 } else { 0..2 };
     if fault.is_mended {
-        // Who was away is back.
+        // A suspended process is a member again.
         for at in left.clone() {
             run_ok(["cluster", "status", "--wait", "--server", local.http(at)]);
         }

@@ -1,4 +1,4 @@
-//! `larder space calibrate`: what a deployment's steps cost, and nothing left behind.
+//! `larder space calibrate`: measures the costs of a deployment's operations, and leaves no objects behind.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -35,7 +35,7 @@ fn an_interrupted_calibration_leaves_nothing_and_two_at_once_are_refused() {
         (empty.clone(), "0".to_owned())
     );
     assert!(!file.exists());
-    // What a killed one has left is removed when that is asked for.
+    // `--clean` removes the objects that a killed calibration has left.
     shown("FT.CREATE larder-calibrate PREFIX 1 larder-calibrate-none: SCHEMA objects30000 TAG");
     shown("HSET larder-calibrate:7 k k1");
     shown("HSET larder-calibrate:29999 k k1");
@@ -63,7 +63,7 @@ fn a_second_interrupt_ends_a_calibration_immediately_and_names_what_removes_its_
     let server = spawn_server(&folder.path().join("data"));
     let file = folder.path().join("servers.toml");
     let mut calibration = measuring(&server, &file);
-    // A stopped server answers nothing, so that the calibration cannot end by itself.
+    // A suspended server does not respond, so that the calibration cannot end by itself.
     server.signal("-STOP");
     let mut lines = BufReader::new(calibration.stderr.take().unwrap()).lines();
     interrupt(&calibration);
@@ -116,7 +116,7 @@ fn a_calibration_is_a_deployment_to_plan_for() {
     assert!(planned.contains("ops/s"), "{planned}");
 }
 
-/// A calibration that has written its objects and measures.
+/// Starts a calibration, and waits until it has written its objects and measures.
 fn measuring(server: &Server, file: &Path) -> Child {
     let mut calibration = larder()
         .args(["space", "calibrate", "--server", &server.http, "-o"])

@@ -1,4 +1,5 @@
-//! A space of a cluster from the command line: loaded, recorded, dumped and loaded back, each through another node.
+//! A space of a cluster through the command line: loaded, recorded, dumped and loaded back, each through another
+//! node.
 
 use larder_client::Reply;
 
@@ -40,7 +41,7 @@ fn a_space_of_a_cluster_is_loaded_recorded_dumped_and_loaded_back() {
     let told = space(0, &into);
     assert!(told.contains("loaded 3,000 objects into hotels"), "{told}");
     find_all();
-    // Whoever was asked, each search and each write is recorded once.
+    // Each search and write is recorded once, whichever node received it.
     ask(1, "SPACE.RECORD START hotels SECONDS 600");
     for number in 0..60 {
         ask(number % 3, &format!("FT.SEARCH hotels @city:{{c{number}}}"));

@@ -1,4 +1,4 @@
-//! `larder space plan`: which subspaces are best, on paper.
+//! `larder space plan`: computes the best subspaces from a workload.
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,7 @@ fn the_example_is_planned_as_a_table_as_json_and_as_a_page() {
     );
     let plan = json(&[&arguments[..], &["--current", "stars price", "--top", "3"]].concat());
     assert_eq!(plan["top"].as_array().unwrap().len(), 3);
-    // All costs but one are guesses.
+    // All costs but one are estimates.
     assert_eq!(plan["proof"]["is_proven"], false);
     assert_eq!(plan["servers"]["costs"]["server_us"], 20.0);
     let of = |it: &serde_json::Value| it["capacity"].as_f64().unwrap();
@@ -149,7 +149,7 @@ fn a_storage_limit_that_no_plan_satisfies_is_refused() {
     );
 }
 
-/// The workload A1 of the thesis, and what its program prints for it.
+/// The workload A1 of the thesis, and the output of the thesis's program for it.
 #[test]
 fn with_thesis_the_numbers_are_the_theses() {
     let folder = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn a_plan_is_beside_what_the_space_has_now() {
     let workload = example();
     let asked = ["--workload", &workload, "--server", &server.http];
     let plan = json(&[&asked[..], &["--space", "hotels"]].concat());
-    // Stars have six values: three bits are cells enough for them.
+    // `stars` has six values, for which three bits are enough.
     assert_eq!(
         plan["current"]["subspaces"],
         serde_json::json!(["stars:3", "city:4,price:2"])

@@ -1,4 +1,4 @@
-//! `larder space record`: a workload from what is done with a space.
+//! `larder space record`: records the workload of a space.
 
 use std::process::Stdio;
 
@@ -47,11 +47,11 @@ fn what_is_done_is_recorded_to_a_file_that_can_be_planned_for() {
         error.contains("hotels is being recorded already"),
         "{error}"
     );
-    // What is recorded so far can be planned for while it goes on.
+    // A recording in progress can already be used for a plan.
     let asked = ["--space", "hotels", "--server", &server.http, "--json"];
     let plan = run_ok([&["space", "plan", "--workload", "recorded"], &asked[..]].concat());
     assert!(plan.contains("\"name\": \"by city\""), "{plan}");
-    // With ctrl-c it keeps what it has.
+    // Ctrl-C ends the recording and keeps what was recorded.
     let pid = recording.id().to_string();
     let killed = std::process::Command::new("kill")
         .args(["-INT", &pid])

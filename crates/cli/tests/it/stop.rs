@@ -1,4 +1,5 @@
-//! The end of a server: in order after SIGTERM, not at all after SIGHUP, and with a message when one of its threads fails.
+//! The end of a server: a graceful stop on SIGTERM, no reaction to SIGHUP, and an error message if one of its threads
+//! fails.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,14 +16,14 @@ use crate::support::{
 
 const KEYS: usize = 8;
 const VALUE_BYTES: usize = 256 << 10;
-/// Replies of 2 MiB each: far more than the buffers between server and client hold.
+/// Number of requests with replies of 2 MiB each, far more than the buffers between server and client hold.
 const REQUESTS: usize = 50;
 
 fn value(number: usize) -> Vec<u8> {
     vec![b'a' + number as u8; VALUE_BYTES]
 }
 
-/// A store of few large values: small requests, large replies.
+/// Builds a store with a few large values, for small requests with large replies.
 fn build_large(folder: &Path) {
     let mut options = BuildOptions::new(store());
     options.partitions = 1;
@@ -48,7 +49,7 @@ fn server_of_large_values(folder: &Path) -> Server {
     server
 }
 
-/// Waits for bytes; whether there were any before the server closed.
+/// Waits for bytes. Returns false if the server has closed the connection.
 fn receive(stream: &mut TcpStream, replies: &mut Replies) -> bool {
     let count = stream.read(replies.input().room()).unwrap();
     replies.input().filled(count);
@@ -64,7 +65,7 @@ fn reply(stream: &mut TcpStream, replies: &mut Replies) -> Reply {
     }
 }
 
-/// Until nothing listens there any more.
+/// Waits until nothing listens at the address.
 fn wait_until_refused(address: &str) {
     while TcpStream::connect(address).is_ok() {
         std::thread::yield_now();
@@ -85,7 +86,7 @@ fn a_stopping_server_answers_what_was_asked_and_accepts_nothing_more() {
     let mut stream = TcpStream::connect(&server.resp).unwrap();
     stream.write_all(&mget.repeat(REQUESTS)).unwrap();
     let mut replies = Replies::default();
-    // The first reply is on its way, so the requests are with the server.
+    // The first reply arrives, so that the server has received the requests.
     assert!(receive(&mut stream, &mut replies));
     let mut idle = TcpStream::connect(&server.resp).unwrap();
     idle.write_all(b"PING\r\n").unwrap();
@@ -124,7 +125,7 @@ fn a_dump_in_hand_ends_whole_when_the_server_stops() {
 #[test]
 fn a_hangup_does_not_stop_a_server() {
     let temp = tempfile::tempdir().unwrap();
-    // Whoever runs the tests may ignore the signal, and the server would inherit that.
+    // The test process may ignore the signal, and the server would inherit that.
     let server = spawn_server_with(&temp.path().join("data"), |command| {
         through_shell(command, "exec env --default-signal=HUP \"$@\"");
     });
@@ -134,7 +135,7 @@ fn a_hangup_does_not_stop_a_server() {
     assert!(server.stop().success());
 }
 
-/// The threads of a server that waits forever: SIGTERM ends it all the same.
+/// A serving thread hangs, and SIGTERM ends the server nevertheless.
 #[test]
 fn sigterm_ends_a_server_whose_serving_thread_is_stuck() {
     let temp = tempfile::tempdir().unwrap();
@@ -241,7 +242,7 @@ fn a_server_that_opens_its_stores_answers_http_info_and_auth() {
         stream.read_to_string(&mut replies).unwrap();
         assert!(replies.starts_with(begin), "{replies}");
         assert!(replies.contains("loading:1\r\n"), "{replies}");
-        // The file among the stores is counted, too.
+        // The regular file in the folder of stores is counted, too.
         replies.contains("stores are being opened: 1 of 2")
     };
     assert!((0..10_000).any(is_first_counted));
@@ -252,7 +253,7 @@ fn a_server_that_opens_its_stores_answers_http_info_and_auth() {
 #[test]
 fn a_start_that_fails_is_never_ready() {
     let temp = tempfile::tempdir().unwrap();
-    // The newest log of the tables is a folder.
+    // The tables' newest log is a folder, so that the start fails.
     std::fs::create_dir_all(temp.path().join("tables/log-0000000001")).unwrap();
     for _ in 0..5 {
         let mut child = serve_command(temp.path())
@@ -268,7 +269,7 @@ fn a_start_that_fails_is_never_ready() {
     }
 }
 
-/// Where a server listens for Redis clients and for HTTP, as the log of its start says.
+/// Returns the RESP and HTTP addresses in the startup log.
 fn addresses(log: &mut impl Iterator<Item = std::io::Result<String>>) -> [String; 2] {
     let opening = log.find_map(|line| {
         let line = line.unwrap();
@@ -282,12 +283,12 @@ fn addresses(log: &mut impl Iterator<Item = std::io::Result<String>>) -> [String
     })
 }
 
-/// Status and whole answer.
+/// Returns the status and the complete response.
 fn get(address: &str, path: &str) -> (u16, String) {
     try_get(address, path).unwrap()
 }
 
-/// As [`get`]; an error if the server closes the connection without an answer.
+/// Like [`get`]. Returns an error if the server closes the connection without a response.
 fn try_get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -299,7 +300,7 @@ fn try_get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     Ok((status, answer))
 }
 
-/// A serving thread that panics, at any time, ends the process with its message and exit code 1.
+/// If a serving thread panics, at any time, the process ends with its message and exit code 1.
 #[test]
 fn a_panic_of_a_serving_thread_ends_the_process_with_its_message() {
     for (fault, threads, stops) in [

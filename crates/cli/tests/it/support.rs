@@ -1,7 +1,7 @@
-//! What every end-to-end test needs: the binary, a server of its own, files to build from.
+//! Support for end-to-end tests: the binary, servers, and input files.
 //!
-//! A server listens on free loopback ports and keeps its data in the folder given, so that a test
-//! may start a second one on the same folder after killing the first.
+//! A server listens on free loopback ports and keeps its data in the given folder, so that a test may start a second
+//! one on the same folder after killing the first.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use larder_client::{AdminClient, RespClient};
 
-/// A command that runs `larder`, without the settings of the machine's user.
+/// Returns a command that runs `larder`, without the user's own settings.
 pub fn larder() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
     for (name, _) in std::env::vars() {
@@ -22,7 +22,7 @@ pub fn larder() -> Command {
     command
 }
 
-/// Runs `larder` with the arguments to its end.
+/// Runs `larder` with these arguments until it exits.
 pub fn run<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Output {
     larder()
         .args(arguments)
@@ -31,7 +31,7 @@ pub fn run<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Output {
         .expect("larder runs")
 }
 
-/// As [`run`], and it must succeed; its standard output.
+/// Like [`run`]. Checks that it succeeds, and returns its standard output.
 #[track_caller]
 pub fn run_ok<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> String {
     let output = run(arguments);
@@ -39,7 +39,7 @@ pub fn run_ok<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> String
     text(&output.stdout)
 }
 
-/// As [`run`], and it must fail with this exit code; its standard error.
+/// Like [`run`]. Checks that it fails with this exit code, and returns its standard error.
 #[track_caller]
 pub fn run_failing<I: AsRef<OsStr>>(code: i32, arguments: impl IntoIterator<Item = I>) -> String {
     let output = run(arguments);
@@ -60,7 +60,7 @@ pub fn show(output: &Output) -> String {
     )
 }
 
-/// Has a shell run `script` in place of a command of [`spawn_server_with`], which is `"$@"` in it.
+/// Makes a shell run `script` in place of a command of [`spawn_server_with`]. In the script, `"$@"` is that command.
 pub fn through_shell(command: &mut Command, script: &str) {
     let mut shell = Command::new("sh");
     shell
@@ -79,10 +79,10 @@ pub fn through_shell(command: &mut Command, script: &str) {
     *command = shell;
 }
 
-/// A running `larder serve`; killed when dropped.
+/// A running `larder serve`, killed on drop.
 pub struct Server {
     child: Child,
-    /// Kept open, so that what the server prints later has a reader.
+    /// Kept open, because the server writes to it later.
     _stdout: BufReader<std::process::ChildStdout>,
     pub resp: String,
     pub http: String,
@@ -93,7 +93,7 @@ pub fn spawn_server(data: &Path) -> Server {
     spawn_server_with(data, |_| {})
 }
 
-/// `larder serve` on free ports, with its output piped.
+/// Returns the command `larder serve` with free ports and piped output.
 pub fn serve_command(data: &Path) -> Command {
     let mut command = larder();
     command
@@ -113,15 +113,14 @@ pub fn serve_command(data: &Path) -> Command {
     command
 }
 
-/// As [`spawn_server`], with arguments or environment variables of the test's own, such as
-/// `LARDER_FAULT_POINT`.
+/// Like [`spawn_server`], with additional arguments or environment variables, such as `LARDER_FAULT_POINT`.
 #[track_caller]
 pub fn spawn_server_with(data: &Path, adjust: impl FnOnce(&mut Command)) -> Server {
     let mut command = serve_command(data);
     adjust(&mut command);
     let mut child = command.spawn().expect("larder runs");
     let mut stderr = child.stderr.take().expect("piped");
-    // The log is passed on from a thread, so that a full pipe never stops the server.
+    // A thread reads the log, so that a full pipe never blocks the server.
     let log = std::thread::spawn(move || {
         let mut whole = String::new();
         let _ = stderr.read_to_string(&mut whole);
@@ -159,18 +158,18 @@ impl Server {
         self.child.id()
     }
 
-    /// Ends the server as a power cut would: SIGKILL.
+    /// Ends the server with SIGKILL, as a crash would.
     pub fn kill(mut self) {
         self.child.kill().expect("the server was running");
         self.child.wait().expect("our own child");
     }
 
-    /// Waits until the server ends, by a fault point or because it was asked to.
+    /// Waits until the server exits, at a fault point or after a signal.
     pub fn wait(mut self) -> std::process::ExitStatus {
         self.child.wait().expect("our own child")
     }
 
-    /// Asks the server to stop (SIGTERM).
+    /// Sends SIGTERM, which stops the server.
     pub fn ask_to_stop(&self) {
         self.signal("-TERM");
     }
@@ -185,7 +184,7 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Asks the server to stop and waits until it has.
+    /// Stops the server with SIGTERM and waits for its exit.
     pub fn stop(self) -> std::process::ExitStatus {
         self.ask_to_stop();
         self.wait()

@@ -1,4 +1,4 @@
-//! Tables and joins across the death of their process.
+//! Tables and joins when the process is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -50,7 +50,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
         for (writer, acknowledged) in acknowledged.iter().enumerate() {
             let mut stream = connect(&server);
             scope.spawn(move || {
-                // Eight requests are on their way at any time; the kill ends the loop.
+                // Eight requests are in flight at any time, and the kill ends the loop.
                 let send = |stream: &mut BufReader<TcpStream>, row: u64| {
                     write!(
                         stream.get_mut(),
@@ -92,7 +92,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
         assert!(kept >= acknowledged, "{kept} of {acknowledged}");
         all += kept;
     }
-    // The join is there again, and computes from what was kept.
+    // The join exists again and computes from the recovered rows.
     assert_eq!(
         ask(&mut control, "RANGECOUNT tline|ann| tline|ann}"),
         format!(":{all}")
@@ -121,7 +121,7 @@ fn a_kill_leaves_all_of_a_transaction_over_several_cores_or_none() {
             for mover in 0..3 {
                 let (mut stream, moved) = (connect(&server), &moved);
                 scope.spawn(move || {
-                    // The kill ends the loop: half of a request, or of a reply.
+                    // The kill ends the loop, in the middle of a request or a reply.
                     for n in 0.. {
                         let (from, to) = (NAMES[(mover + n) % 4], NAMES[(mover + 3 * n + 1) % 4]);
                         let request = format!(

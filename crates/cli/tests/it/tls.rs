@@ -1,4 +1,4 @@
-//! TLS for clients: what `larder cluster certs` makes is what both ports and all commands take.
+//! TLS for clients: both ports and all commands accept the certificates of `larder cluster certs`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -109,7 +109,8 @@ fn both_ports_speak_tls_and_the_commands_do() {
     let client = resp(&server, &scene.authority());
     assert_eq!(client.get("s:1").expect("a value"), Some(b"ann".to_vec()));
 
-    // Answers that are far more than fits between the two sides, to a client that first sends all it has.
+    // The replies are far larger than the buffers between server and client, and the client sends all requests before
+    // it reads.
     let long = vec![b'x'; 100_000];
     client.command(&[b"SET", b"t|1", &long]).expect("written");
     let get: &[&[u8]] = &[b"GET", b"t|1"];
@@ -154,7 +155,7 @@ fn who_speaks_plainly_is_told_so_and_who_speaks_tls_to_a_plain_port_too() {
         &server.http.replace("127.0.0.1", "127.0.0.2"),
         &scene.authority(),
     );
-    // Nothing listens there where only 127.0.0.1 is loopback's.
+    // Where only 127.0.0.1 is a loopback address, nothing listens at this one.
     let wrong = by_other_name.expect("an address").stores().expect_err("no");
     assert!(
         matches!(wrong, Error::Tls { .. } | Error::NoServer { .. }),
@@ -192,7 +193,8 @@ fn who_speaks_plainly_is_told_so_and_who_speaks_tls_to_a_plain_port_too() {
         .get("s:1")
         .expect_err("it is plain");
     assert!(matches!(&wrong, Error::Tls { .. }), "{wrong}");
-    // What a client sends first, with any version of TLS in it: it is answered at once, and not when a line has ended.
+    // The first bytes of a TLS handshake of any version. The server responds immediately instead of waiting for the
+    // end of a line.
     let mut socket = TcpStream::connect(&server.resp).expect("it listens");
     socket.write_all(&[0x16, 3, 1, 2, 0]).expect("sent");
     let mut told = String::new();
@@ -288,7 +290,7 @@ fn on_disk(certificate: &Path) -> CertificateDer<'static> {
     CertificateDer::from_pem_file(certificate).expect("a certificate")
 }
 
-/// The certificate that a port shows now.
+/// Returns the certificate that a port presents.
 fn shown(scene: &Scene, address: &str) -> CertificateDer<'static> {
     let mut roots = RootCertStore::empty();
     roots
@@ -323,7 +325,7 @@ fn a_cluster_client_speaks_tls_to_the_nodes_that_it_finds() {
         ClusterClient::with_options([server.resp.clone()], options)
     };
     let own = client(&scene.ops());
-    // More than fits between the two sides at once, both ways; and connections that are used again.
+    // Larger than the buffers in both directions, over reused connections.
     let long = vec![b'x'; 1_000_000];
     for n in 0..20 {
         let key = format!("t|u{n}|1");
