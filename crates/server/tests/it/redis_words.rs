@@ -1,11 +1,12 @@
-//! What Redis's own tests expect of commands that larder has too, on one serving thread and on several.
+//! Commands that larder has in common with Redis, with the results that Redis's own tests expect, on one serving
+//! thread and on several.
 
 use larder_protocol::config::Fsync;
 
 use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::TestServer;
 
-/// A server with the store `s` (see `server_with`), on one thread and on two.
+/// Starts servers with the store `s` (see `server_with`), with one thread and with two.
 pub fn servers() -> [TestServer; 2] {
     [1, 2].map(|threads| server_with(|config| config.server.threads = threads))
 }
@@ -17,7 +18,8 @@ pub fn check_all(client: &mut Client, lines: &[(&str, &str)]) {
     }
 }
 
-/// What a stock client takes for a replica, it sends again, and again.
+/// Client libraries repeat a command whose error looks like that of a read-only replica. An unknown command must
+/// therefore return another error.
 #[test]
 fn a_command_that_nobody_claims_is_unknown_whatever_it_is_asked_of() {
     for server in servers() {
@@ -63,7 +65,7 @@ fn a_command_that_nobody_claims_is_unknown_whatever_it_is_asked_of() {
                 ),
             ],
         );
-        // What larder has and a key refuses is no replica's word either.
+        // The same applies to known commands on keys that reject them.
         client.create("timeline", TIMELINE);
         for line in [
             "SET s:k1 x",
@@ -178,7 +180,7 @@ fn commands_on_the_connection_and_the_server_wait_for_exec_too() {
     }
 }
 
-/// A stock client's pipeline is a transaction unless it is told otherwise.
+/// By default, the pipelines of client libraries are transactions.
 #[test]
 fn a_transaction_reads_stores_beside_tables() {
     for server in servers() {
@@ -199,7 +201,7 @@ fn a_transaction_reads_stores_beside_tables() {
         let all = client.ask("EXEC");
         let expected = "*8|$1|v|+OK|*3|$1|v|$-1|$1|v|:1|$1|1|+OK|:1|*2|";
         assert!(all.starts_with(expected), "{all}");
-        // Alone, and where nothing else is.
+        // Transactions with a single read, and with only rejected commands.
         check_all(
             &mut client,
             &[
@@ -274,7 +276,8 @@ fn flushall_removes_rows_and_leaves_stores_and_joins() {
     }
 }
 
-/// Rows are removed in steps; what is written behind those that are gone is not waited for, and not spared by count.
+/// Rows are removed in steps. The removal does not wait for rows that are written behind its position, and must not
+/// count them in place of existing rows.
 #[test]
 fn a_long_removal_takes_all_rows_that_there_were_and_ends_though_others_write() {
     let server = TestServer::start();
@@ -288,7 +291,7 @@ fn a_long_removal_takes_all_rows_that_there_were_and_ends_though_others_write() 
     let mut other = Client::connect(&server);
     for line in ["RANGEDEL t| t}", "FLUSHALL"] {
         client.send(&request(&line.split(' ').collect::<Vec<_>>()));
-        // In front of all rows, while they go.
+        // These rows are written in front of all others during the removal.
         for row in 0..200 {
             other.check(&format!("SET t|a{row:03} v"), "+OK");
         }
@@ -415,7 +418,7 @@ fn a_connection_ends_others_and_itself() {
     let addr = client.stream.get_ref().local_addr().expect("bound");
     client.check(&format!("CLIENT KILL {addr}"), "+OK");
     assert_eq!(client.rest(), "");
-    // Connections of at least that age, which these have not.
+    // MAXAGE selects connections of at least this age; these are younger.
     let (mut client, _other) = (Client::connect(&server), Client::connect(&server));
     client.check("CLIENT KILL MAXAGE 1000000", ":0");
     client.check(
@@ -454,7 +457,7 @@ fn info_keyspace_counts_expiring_keys() {
     }
 }
 
-/// Of a reply to TIME.
+/// Converts a reply to TIME.
 fn milliseconds(time: &str) -> u64 {
     let numbers: Vec<u64> = time
         .split('|')
@@ -469,7 +472,7 @@ fn a_key_that_had_expired_before_watch_does_not_abort_exec() {
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         for key in ["t|a", "plain"] {
             client.check(&format!("SET {key} 1 PX 1"), "+OK");
-            // The server's clock is what decides.
+            // The server's clock determines the expiry.
             let begun = other.ask("TIME");
             let is_later = |now: &str| milliseconds(now) > milliseconds(&begun) + 2;
             while !is_later(&other.ask("TIME")) {}
