@@ -1,4 +1,5 @@
-//! The console in a browser: the nodes of a cluster, the slots as a ring, and who is down; spaces, their subspaces as pictures, and plans.
+//! The console in a browser: the nodes of a cluster, the slots as a ring, and nodes that are down; spaces, diagrams of
+//! their subspaces, and plans.
 
 use larder_testing::browser::Browser;
 
@@ -126,7 +127,7 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
     let asked = browser.value("document.querySelectorAll('.maps rect.asked').length");
     assert!(asked.as_u64().is_some_and(|it| it < 32), "{asked}");
     assert!(browser.text("#asks").starts_with("subspace city: "));
-    // Others are on their way.
+    // Other subspaces are being filled.
     command("FT.ALTER hotels SUBSPACES 2 city stars:2,city:2");
     browser.wait_until("document.querySelectorAll('.maps figure').length === 3");
     browser.wait_until("document.querySelector('#filling progress').value === 1");
@@ -146,7 +147,7 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
     }
     command("FT.ALTER hotels SUBSPACES CANCEL");
     browser.wait_until("document.querySelector('#filling') === null");
-    // A query that cannot be read is told, and the pictures stay.
+    // An invalid query is reported, and the diagrams stay.
     browser.fill("#query", "@street:{x}");
     browser.click(".query button");
     browser.wait_until("document.querySelector('#space .note') !== null");
@@ -155,7 +156,7 @@ fn the_console_shows_spaces_and_which_regions_a_query_asks() {
         browser.value("document.querySelectorAll('.maps figure').length"),
         2
     );
-    // Another client drops it.
+    // Another client drops the space.
     command("FT.DROPINDEX hotels");
     browser.wait_until("document.querySelector('#space h2') === null");
     assert_eq!(
@@ -208,7 +209,7 @@ fn the_console_shows_a_plan_beside_what_there_is_and_how_far_it_is_applied() {
     assert!(!lists.is_empty(), "{printed}");
     browser.open(&format!("{}/#space=hotels", server.http));
     browser.wait_until("document.querySelector('#plan-file') !== null");
-    // What is no plan is told.
+    // An invalid plan is reported.
     for (name, text) in [("bad.json", "{"), ("other.json", "{\"best\": {}}")] {
         let path = file(name, text);
         browser.choose("#plan-file", &path);
@@ -246,7 +247,7 @@ fn the_console_shows_a_plan_beside_what_there_is_and_how_far_it_is_applied() {
         let fits = "document.documentElement.scrollWidth <= window.innerWidth";
         assert_eq!(browser.value(fits), true, "it is wider than {width}");
     }
-    // It is applied, and the page tells how far it is.
+    // The plan is applied, and the page shows the progress.
     let regions = plan["servers"]["regions"].as_u64().expect("a number");
     command(&format!(
         "FT.ALTER hotels SUBSPACES {} {} REGIONS {regions}",
