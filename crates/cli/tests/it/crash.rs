@@ -316,7 +316,6 @@ fn a_store_named_as_a_path_is_refused_and_touches_nothing() {
     assert_eq!(fs::read_dir(data.join("stores")).unwrap().count(), 0);
 }
 
-
 /// A small in-memory file system, unmounted on drop.
 struct SmallDisk {
     path: PathBuf,
