@@ -27,6 +27,7 @@
 //! uncommitted keys. Each replica adds a shared pointer in the turn's message. Without replicas, a host has no `Owner` and no
 //! cost; a slot of an `Owner` without replicas costs the same except for the messages.
 
+mod figures;
 mod peer;
 mod receive;
 mod send;
@@ -43,6 +44,7 @@ use super::change::{Assignment, Changed, Entry, Place, Position, Row, Rows};
 use super::outputs::{Ask, Event, Outputs, Wanted};
 use super::record::{Copy, Record};
 use super::{Bugs, Limits};
+pub use figures::Figures;
 use peer::Peer;
 use slot::{Logged, Member, Owned, Role};
 
@@ -76,33 +78,6 @@ pub enum Outcome {
     /// The slot went to another owner, or had fewer copies than [`Owner::set_min_copies`] requires: the change may be kept or
     /// lost.
     Unknown,
-}
-
-/// Statistics of owners about their replicas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Figures {
-    /// Changes that are not acknowledged by all in-sync replicas, and their bytes.
-    pub unacknowledged: u64,
-    pub unacknowledged_bytes: u64,
-    /// Replicas of a slot that were filled and became in sync.
-    pub filled: u64,
-    /// Fills that were restarted because writes were faster.
-    pub begun_anew: u64,
-    /// Acknowledged messages with changes, and the sum of their latencies, each in whole milliseconds.
-    pub acknowledged: u64,
-    pub waited_ms: u64,
-}
-
-impl Figures {
-    /// Adds the statistics of another owner.
-    pub fn add(&mut self, other: &Figures) {
-        self.unacknowledged += other.unacknowledged;
-        self.unacknowledged_bytes += other.unacknowledged_bytes;
-        self.filled += other.filled;
-        self.begun_anew += other.begun_anew;
-        self.acknowledged += other.acknowledged;
-        self.waited_ms += other.waited_ms;
-    }
 }
 
 /// The state of an owned slot beyond its committed rows.
