@@ -1,6 +1,5 @@
 //! OBJ.CHANGE: several changes of one object, applied atomically if a condition is met (HyperDex's conditional and
 //! atomic operations). SPACE.CPUT is HyperDex's conditional put.
-//! conditional put.
 //!
 //! ```text
 //! SPACE.CPUT key space query field value [field value ...]    is: OBJ.CHANGE key IF query IN space DO PUT field value [PUT field value ...]

@@ -1,4 +1,13 @@
 //! Writes of several rows of which some were rejected. Such a write ends in one of three ways, as every write does.
+//!
+//! | its parts | reply |
+//! |---|---|
+//! | all are done | the combined result |
+//! | all are rejected | the first error: not done |
+//! | some are done, or may be | `UNKNOWN`, with the first error in its message |
+//!
+//! Redis has no error for the third case: it checks all keys of a command before it executes any of it, and clients of
+//! Redis Cluster split such commands themselves. Clients do not retry automatically after `UNKNOWN`.
 
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;

@@ -1,4 +1,5 @@
 //! MULTI, EXEC and DISCARD.
+//!
 //! Commands are queued in decoded form. EXEC executes them in order, without commands of other clients in between, and
 //! passes their changes to the journal as one batch. It is a no-op if a watched key has changed (see `watch`). Its
 //! reads of stores are executed first (see `stores`).
