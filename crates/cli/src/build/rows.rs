@@ -189,10 +189,10 @@ pub fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
     Failure { exit_code, message }
 }
 
-/// The memory for one row, page or batch is at least one part in this number of `--memory`: a fifth.
+/// Divisor of `--memory` for the memory that one row, page or batch may take at least.
 const SHARE_OF_ONE: u64 = 5;
 
-/// The memory for collecting the values of one key is at least one part in this number of `--memory`: an eighth of the
+/// Divisor of `--memory` for the memory that collecting the values of one key may take at least. It is an eighth of the
 /// memory for sorting.
 const SHARE_OF_KEY: u64 = 11;
 

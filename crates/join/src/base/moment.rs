@@ -1,4 +1,5 @@
-//! Snapshots of a table's rows for long reads: a read sees the rows as they were when it began, while they change.
+//! Moments: snapshots of a table's rows for long reads. A read sees the rows as they were when it began, while they
+//! change.
 //!
 //! ```text
 //!  moment of k|a .. k|z      put k|c     ──► before: k|c was absent

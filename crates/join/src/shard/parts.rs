@@ -36,7 +36,7 @@ pub trait Parts {
     /// subscription.
     fn subscribe(&mut self, reader: u16, number: u32, part: Option<&[u8]>);
 
-    /// Called on the owner: the connection to this reader has ended, and with it all its subscriptions.
+    /// Called on the owner: the conversation with this reader has ended, and with it all its subscriptions.
     fn reader_lost(&mut self, reader: u16);
 
     /// Called on the owner: returns the rows of a part in key order, beginning after `after`, and examines at most
@@ -158,7 +158,7 @@ impl Exchange {
         for &(reader, number, is_there) in readers {
             let value = value.filter(|_| is_there).map(Bytes::from);
             let peer = self.peers.get_mut(usize::from(reader));
-            // The reader's connection may have ended already.
+            // The conversation with the reader may have ended already.
             let peer = peer.filter(|peer| peer.reader.parts.contains(&number));
             if let Some(peer) = peer {
                 let row = (numbered(number, key), value);

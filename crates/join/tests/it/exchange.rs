@@ -143,7 +143,7 @@ fn changes_of_a_transaction_are_applied_together_however_short_a_step_is() {
     }
 }
 
-/// The owner ends a connection: writes that the reader had to reflect wait until it has dropped the rows.
+/// The owner ends a conversation: writes that the reader had to reflect wait until it has dropped the rows.
 #[test]
 fn a_reader_that_is_to_forget_is_waited_for_until_it_has() {
     let (mut pair, user) = (Pair::new(), Pair::user());
