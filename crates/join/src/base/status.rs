@@ -29,6 +29,13 @@ impl Status {
         (**end >= *hi).then_some(*number)
     }
 
+    /// Whether a range holds a key.
+    pub fn holds(&self, key: &[u8]) -> bool {
+        let up_to_key = (Bound::Unbounded, Bound::Included(key));
+        let last = self.ranges.range::<[u8], _>(up_to_key).next_back();
+        last.is_some_and(|(_, (end, _))| **end > *key)
+    }
+
     /// The first range.
     pub fn first(&self) -> Option<u32> {
         self.ranges
@@ -171,6 +178,12 @@ mod tests {
         assert_eq!(filled.overlapping(b"l", b"d"), [0; 0]);
         assert_eq!(filled.covering(b"c", b"d"), Some(0));
         assert_eq!(filled.covering(b"d", b"f"), None);
+        let held =
+            ["b", "c", "d\0", "e", "f~", "g", "k", "m", ""].map(|key| filled.holds(key.as_bytes()));
+        assert_eq!(
+            held,
+            [false, true, true, true, true, false, true, false, false]
+        );
         let edge = |lo: &str, hi: &str, reverse| {
             let range = KeyRange::new(lo.as_bytes(), hi.as_bytes());
             crate::error::text(&filled.edge(&range, reverse))

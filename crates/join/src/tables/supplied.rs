@@ -37,9 +37,7 @@ impl Vacant for Here {
 
 impl Supplied {
     pub fn holds(&self, key: &[u8]) -> bool {
-        let mut hi = key.to_vec();
-        hi.push(0);
-        self.status.covering(key, &hi).is_some()
+        self.status.holds(key)
     }
 
     /// The parts of a range that are not here.
