@@ -45,6 +45,8 @@ pub struct Options {
     pub permanent_slot: Option<String>,
     pub connections: u32,
     pub load_rows_max: u64,
+    /// A transaction of at most this many changes is handed on in one [`Event::Apply`].
+    pub atomic_changes_max: u64,
     pub silence_timeout: Duration,
     pub stale: Duration,
     pub mappings: Vec<Mapping>,
@@ -62,7 +64,7 @@ pub enum Event {
         rows: Vec<Row>,
         done: Vec<Reply<()>>,
     },
-    /// Changes, of one transaction where it is small. Drop the credit when they are applied.
+    /// All changes of one transaction, or a part of them if it has more than `atomic_changes_max`. Drop the credit when they are applied.
     Apply {
         changes: Vec<Change>,
         credit: Credit,

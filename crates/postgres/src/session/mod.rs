@@ -30,12 +30,12 @@ use crate::verify::{Verified, verify};
 use crate::work::{self, Beat, CommittedWrite, Written};
 use begin::{begin_stream, settle};
 
-/// Changes that are handed on together; a transaction with more is seen in parts, while `Stats::settling` is 1.
-const CHUNK: usize = 1024;
+/// Maximum number of changes in one part of a transaction that is too large to be handed on at once.
+const PART: usize = 1024;
 /// Events of the stream that are received before loads, writes and the time are looked at.
 const EVENTS_A_TURN: usize = 256;
-/// Changes that are handed on and not applied yet.
-const CREDIT: usize = 16 * CHUNK;
+/// Maximum number of changes that are handed on and not applied yet, unless one transaction that is handed on at once has more.
+const CREDIT: usize = 16 * PART;
 const NUDGE_AGAIN: Duration = Duration::from_millis(50);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(2);
@@ -271,7 +271,7 @@ impl Session {
                 let message = pgoutput::decode(data);
                 let message = message.map_err(|error| Error::Unreachable(error.to_string()))?;
                 self.translate(&message);
-                if self.batch.len() >= CHUNK {
+                if self.batch.len() > self.batch_max() {
                     Stats::set(&self.stats.settling, 1);
                     let (changes, _) = self.parts.get_or_insert((0, Instant::now()));
                     *changes += self.batch.len() as u64;
@@ -341,12 +341,33 @@ impl Session {
         }
     }
 
-    /// Hands on the changes that came; when they are applied, all up to `position` are.
+    /// The number of changes that may wait for the end of their transaction, or of their part of it.
+    fn batch_max(&self) -> usize {
+        match self.parts {
+            None => usize::try_from(self.options.atomic_changes_max).unwrap_or(usize::MAX),
+            Some(_) => PART - 1,
+        }
+    }
+
+    /// Hands on the changes that came: together, or in parts if they are parts of a transaction. When they are applied,
+    /// all up to `position` are.
     async fn flush(&mut self, position: Lsn, sink: &dyn Fn(Event)) {
-        if self.batch.is_empty() {
+        let changes = std::mem::take(&mut self.batch);
+        if self.parts.is_none() {
+            return self.hand_on(changes, position, sink).await;
+        }
+        // At the end of a transaction, what is left is one part: only that one has the transaction's position.
+        let mut changes = changes.into_iter();
+        while changes.len() > 0 {
+            let part = changes.by_ref().take(PART).collect();
+            self.hand_on(part, position, sink).await;
+        }
+    }
+
+    async fn hand_on(&mut self, changes: Vec<Change>, position: Lsn, sink: &dyn Fn(Event)) {
+        if changes.is_empty() {
             return;
         }
-        let changes = std::mem::take(&mut self.batch);
         let wanted = changes.len().min(CREDIT) as u32;
         // The semaphore is never closed.
         if let Ok(room) = self.credit.clone().acquire_many_owned(wanted).await {

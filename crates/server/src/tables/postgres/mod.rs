@@ -79,6 +79,7 @@ impl Postgres {
             },
             connections: settings.connections,
             load_rows_max: settings.load_rows_max,
+            atomic_changes_max: settings.atomic_changes_max,
             silence_timeout: Duration::from_secs(settings.silence_timeout_seconds),
             stale: Duration::from_secs(settings.stale_seconds),
             mappings: mappings.clone(),

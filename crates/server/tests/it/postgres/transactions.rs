@@ -1,11 +1,12 @@
 //! Transactions that are large, and those that stay open.
 
 use super::cluster::Cluster;
-use super::{SCHEMA, TABLES, named, posts, server};
+use super::{SCHEMA, TABLES, named, posts, server, server_with};
 use crate::resp::Client;
 
 on_one_and_on_several_cores! {
     a_transaction_that_is_applied_in_parts_is_settling_until_joins_show_all_of_it,
+    a_transaction_of_at_most_atomic_changes_max_changes_is_seen_whole,
     a_slot_that_waits_for_an_open_transaction_is_reported_and_stops,
     a_slot_that_waits_for_a_prepared_transaction_is_reported,
 }
@@ -36,6 +37,39 @@ fn a_transaction_that_is_applied_in_parts_is_settling_until_joins_show_all_of_it
     sql.run("INSERT INTO posts SELECT 'bob', n, 'x' FROM generate_series(1, 500) n");
     client.until("seen", |client| client.ask("GET total|bob") == "$5|15501");
     assert_eq!(client.count("transactions_in_parts"), 3);
+}
+
+fn a_transaction_of_at_most_atomic_changes_max_changes_is_seen_whole() {
+    let Some(cluster) = Cluster::shared() else {
+        return;
+    };
+    let mut sql = cluster.database("atomic");
+    sql.run(SCHEMA);
+    sql.run("INSERT INTO posts VALUES ('bob', 0, 'x')");
+    let server = server_with(&sql.url(), TABLES, |config| {
+        config.postgres.atomic_changes_max = 5000;
+    });
+    let mut client = Client::connect(&server);
+    let created = client.ask_words(&["JOIN.CREATE", "total", "total|<a> = count post|<a>|<t:10>"]);
+    assert_eq!(created, "+OK");
+    client.check("GET total|bob", "$1|1");
+    let rows = |from: u32, to: u32| {
+        format!("INSERT INTO posts SELECT 'bob', n, 'x' FROM generate_series({from}, {to}) n")
+    };
+    sql.run(&rows(1, 5000));
+    client.until("seen", |client| {
+        let total = client.ask("GET total|bob");
+        assert!(total == "$1|1" || total == "$4|5001", "{total}");
+        total == "$4|5001"
+    });
+    assert_eq!(client.count("transactions_in_parts"), 0);
+    // One change more is too many.
+    sql.run(&rows(5001, 10_001));
+    client.until("in parts", |client| {
+        client.count("transactions_in_parts") == 1
+    });
+    client.until("settled", |client| client.figure("settling") == "0");
+    client.check("GET total|bob", "$5|10002");
 }
 
 fn a_slot_that_waits_for_an_open_transaction_is_reported_and_stops() {
