@@ -124,7 +124,7 @@ const HEADER: &str =
 fn notes(uncertain: &[Cost], busy: f64) -> Vec<String> {
     let uncertain = uncertain.iter().map(|cost| {
         format!(
-            "{} is too small to measure: {:.3}, give or take {:.3}",
+            "{} is smaller than its uncertainty: {:.3}, give or take {:.3}",
             cost.name, cost.us, cost.spread_us
         )
     });
