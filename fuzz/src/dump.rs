@@ -4,7 +4,7 @@ use larder_protocol::dump::{DumpLimits, Dumped, reseal};
 
 const LIMITS: DumpLimits = DumpLimits {
     text_bytes: 1 << 16,
-    hash_bytes: 1 << 16,
+    object_bytes: 1 << 16,
 };
 
 /// Decodes a payload unchanged and with a correct checksum. Decoded objects are within the limits, and survive DUMP.
@@ -16,7 +16,7 @@ pub fn dump(bytes: &[u8]) {
             continue;
         };
         let size = match &dumped {
-            Dumped::Text(text) => text.len(),
+            Dumped::Text(text) | Dumped::Json(text) => text.len(),
             Dumped::Hash(fields) => fields.iter().map(|it| it.name.len() + it.value.len()).sum(),
         };
         assert!(size <= 1 << 16, "{size} bytes");

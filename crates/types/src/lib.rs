@@ -28,7 +28,7 @@ pub use hash::key_hash;
 pub use integer::integer;
 pub use names::{NameError, PartitionId, StoreName, VersionId};
 pub use object_row::{
-    CLIENT_KEY_BYTES_MAX, NAMELESS, OBJECT_MARK, PLAIN_TEXT, has_separator, object_key, object_row,
+    CLIENT_KEY_BYTES_MAX, NAMELESS, OBJECT_MARK, PLAIN_TEXT, is_plain, object_key, object_row,
     object_rows, put_object_row, row_key, text_row, with_object_row, with_text_row,
 };
 pub use random::{Random, mix};

@@ -57,7 +57,7 @@ impl SlotPrefix {
 }
 
 /// Returns the slot of a row or of a client's key: the slot of its leading column, or of the hash tag in it. Both
-/// rows of a key have the slot of the key.
+/// rows of a key have the slot of the key, and a key whose bytes are those of a row has the slot of that row.
 pub fn row_slot(key: &[u8]) -> u16 {
     slot_of(leading_column(key).0)
 }
@@ -73,7 +73,10 @@ pub fn leading_column(key: &[u8]) -> (&[u8], bool) {
     if name <= NAMELESS.len()
         && let Some(whole) = without_table(key, name)
     {
-        return (whole, false);
+        return match whole.first() {
+            Some(&OBJECT_MARK) => (column_of_marked(whole), false),
+            _ => (whole, false),
+        };
     }
     let rest = &key[name + 1..];
     match rest.iter().position(is_separator) {
@@ -89,6 +92,18 @@ fn without_table(row: &[u8], name: usize) -> Option<&[u8]> {
     let is_nameless =
         name == 0 || matches!(&row[..name], [OBJECT_MARK] | [OBJECT_MARK, OBJECT_MARK]);
     is_nameless.then_some(key)
+}
+
+/// The leading column of a plain key that begins with the mark, which may itself look like a row of such a key.
+#[cold]
+fn column_of_marked(mut key: &[u8]) -> &[u8] {
+    while let [OBJECT_MARK, OBJECT_MARK, b':' | b'|', inner @ ..] = key {
+        if inner.first() != Some(&OBJECT_MARK) {
+            return inner;
+        }
+        key = inner;
+    }
+    leading_column(key).0
 }
 
 fn hash_tag(key: &[u8]) -> &[u8] {

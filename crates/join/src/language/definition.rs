@@ -81,8 +81,7 @@ impl Definition {
     /// The first column at which it means nothing, and why.
     pub fn parse(text: &str) -> Result<Self, DefinitionError> {
         if let Some(column) = text.chars().position(|c| c == char::from(OBJECT_MARK)) {
-            let message =
-                "a zero byte is in no key: objects are kept behind one, and joins do not see them";
+            let message = "a definition has no zero byte: no table's name begins with one";
             return Err(DefinitionError::new(column + 1, message));
         }
         let syntax = grammar::parse(text)?;

@@ -1,4 +1,4 @@
-//! The payload of DUMP and RESTORE: a text or a hash in the format of Redis's RDB files.
+//! The payload of DUMP and RESTORE: a text or a hash in the format of Redis's RDB files, or a JSON document.
 //!
 //! | bytes | meaning |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | 4 | hash, field by field | written and read |
 //! | 13, 16 | small hash as one ziplist (before Redis 7) or listpack | read |
 //! | 24, 25 | hash with expiring fields (since Redis 7.4), field by field or as one listpack | 24 is written, both are read |
+//! | 200 | text of a JSON document; Redis has no such type and refuses it | written and read |
 //!
 //! Invariants:
 //! 1. A written payload has the lowest version that knows its type, so that older Redis servers accept it.
@@ -32,6 +33,7 @@ const HASH_ZIPLIST: u8 = 13;
 const HASH_LISTPACK: u8 = 16;
 const HASH_EXPIRING: u8 = 24;
 const HASH_LISTPACK_EXPIRING: u8 = 25;
+const JSON: u8 = 200;
 
 /// Version of the format in Redis 5 and 6.
 const VERSION: u16 = 9;
@@ -48,6 +50,8 @@ pub enum Dumped {
     Text(Vec<u8>),
     /// Fields in their order.
     Hash(Vec<DumpedField>),
+    /// The text of a JSON document. Decoding does not parse it.
+    Json(Vec<u8>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +67,8 @@ pub struct DumpedField {
 pub struct DumpLimits {
     /// Bytes of a text.
     pub text_bytes: usize,
-    /// Bytes of all names and values of a hash.
-    pub hash_bytes: usize,
+    /// Bytes of all names and values of a hash, or of a JSON document.
+    pub object_bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +88,7 @@ impl fmt::Display for DumpError {
             DumpError::Malformed => f.write_str("Bad data format"),
             DumpError::Type(kind) => write!(
                 f,
-                "the payload has type {kind} of Redis's RDB format; only strings and hashes can be restored"
+                "the payload has type {kind} of Redis's RDB format; only strings, hashes and JSON documents of larder can be restored"
             ),
         }
     }
@@ -99,6 +103,10 @@ impl Dumped {
         match self {
             Dumped::Text(text) => {
                 out.push(TEXT);
+                put_string(&mut out, text);
+            }
+            Dumped::Json(text) => {
+                out.push(JSON);
                 put_string(&mut out, text);
             }
             Dumped::Hash(fields) => {
@@ -138,14 +146,15 @@ impl Dumped {
             return Err(DumpError::Footer);
         }
         let (&kind, value) = body.split_first().ok_or(DumpError::Malformed)?;
-        let (text, hash) = (limits.text_bytes, limits.hash_bytes);
+        let (text, object) = (limits.text_bytes, limits.object_bytes);
         match kind {
             TEXT => Reader::all(value, text, |reader| reader.string().map(Dumped::Text)),
-            HASH => Reader::all(value, hash, |reader| reader.hash(false)),
-            HASH_EXPIRING => Reader::all(value, hash, |reader| reader.hash(true)),
-            HASH_ZIPLIST => Reader::all(value, hash, Reader::ziplist),
-            HASH_LISTPACK => Reader::all(value, hash, |reader| reader.listpack(false)),
-            HASH_LISTPACK_EXPIRING => Reader::all(value, hash, |reader| reader.listpack(true)),
+            JSON => Reader::all(value, object, |reader| reader.string().map(Dumped::Json)),
+            HASH => Reader::all(value, object, |reader| reader.hash(false)),
+            HASH_EXPIRING => Reader::all(value, object, |reader| reader.hash(true)),
+            HASH_ZIPLIST => Reader::all(value, object, Reader::ziplist),
+            HASH_LISTPACK => Reader::all(value, object, |reader| reader.listpack(false)),
+            HASH_LISTPACK_EXPIRING => Reader::all(value, object, |reader| reader.listpack(true)),
             other => return Err(DumpError::Type(other)),
         }
         .ok_or(DumpError::Malformed)

@@ -2,7 +2,7 @@ use super::*;
 
 const LIMITS: DumpLimits = DumpLimits {
     text_bytes: 1 << 20,
-    hash_bytes: 1 << 20,
+    object_bytes: 1 << 20,
 };
 
 fn field(name: &str, value: &str, expires_at_ms: Option<u64>) -> DumpedField {
@@ -30,6 +30,7 @@ fn encoded_values_are_decoded_unless_a_bit_flips() {
     for dumped in [
         Dumped::Text(Vec::new()),
         Dumped::Text(b"123".to_vec()),
+        Dumped::Json(b"[1]".to_vec()),
         Dumped::Text(long.clone().into_bytes()),
         Dumped::Hash(vec![field("f", "v", None), field("", &long, None)]),
         Dumped::Hash(vec![
@@ -117,8 +118,8 @@ fn small_hashes_of_redis_are_decoded() {
 #[test]
 fn values_beyond_a_limit_are_refused() {
     let payload = sealed(&[HASH, 1, 2, b'f', b'f', 2, b'v', b'v']);
-    let limit = |hash_bytes| DumpLimits {
-        hash_bytes,
+    let limit = |object_bytes| DumpLimits {
+        object_bytes,
         ..LIMITS
     };
     assert!(Dumped::decode(&payload, limit(4)).is_ok());
@@ -134,7 +135,7 @@ fn a_hash_has_no_more_empty_fields_than_its_limit_has_bytes() {
     let mut body = vec![HASH, 5];
     body.extend([0; 10]);
     let limits = DumpLimits {
-        hash_bytes: 3,
+        object_bytes: 3,
         ..LIMITS
     };
     let decoded = Dumped::decode(&sealed(&body), limits);

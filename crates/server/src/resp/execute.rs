@@ -24,7 +24,7 @@ use super::state::State;
 use super::stray_http;
 use super::stray_tls;
 use super::subject::About;
-use super::tables::{mark_refused, names_object_rows};
+use super::tables::{mark_refused, refuse_reserved_range};
 use super::tracking;
 use crate::catalog::Snapshot;
 use crate::membership::Membership;
@@ -209,7 +209,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         }
         if about.has_rows()
             && state.authenticated
-            && let Some(refusal) = names_object_rows(command)
+            && let Some(refusal) = refuse_reserved_range(command)
         {
             reset_counts(state);
             mark_refused(state);

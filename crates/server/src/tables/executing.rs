@@ -1,7 +1,6 @@
 //! The command that a core executes, for what is made of its changes: events, and invalidations that skip the writer.
 
 use larder_protocol::commands::{Command, Id};
-use larder_types::row_key;
 
 use super::Tables;
 
@@ -22,7 +21,7 @@ impl Executing {
             writes: command.writes(),
             client,
             sets_deadline: sets_deadline(command),
-            keys: command.keys().map(|key| row_key(key).into()).collect(),
+            keys: command.keys().map(Box::from).collect(),
         }
     }
 

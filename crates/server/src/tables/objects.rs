@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use larder_join::{Engine, KeyRange, LogEntry};
 use larder_protocol::errors::Code;
 use larder_space::object::{Object, ObjectKind, ObjectView};
-use larder_types::{has_separator, object_key, object_row, text_row, with_object_row};
+use larder_types::{is_plain, object_key, object_row, text_row, with_object_row};
 
 use super::{Refusal, Tables, Unanswered, refusal};
 
@@ -227,7 +227,7 @@ pub fn refuse_no_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<(),
 /// # Errors
 /// The key's table is computed, or kept in PostgreSQL.
 pub fn refuse_computed(engine: &Engine, key: &[u8]) -> Result<(), Refusal> {
-    if !has_separator(key) {
+    if is_plain(key) {
         return Ok(());
     }
     engine.refuse_computed_row(key).map_err(refusal)?;

@@ -1,4 +1,4 @@
-//! Plain keys, which have no `:` or `|`: they hold texts and objects as every key does.
+//! Plain keys, which have no `:` or `|` or begin with a zero byte: they hold texts and objects as every key does.
 
 use crate::redis_words::{check_all, servers};
 use crate::resp::{Client, TIMELINE};
@@ -61,13 +61,13 @@ fn a_plain_key_holds_a_text() {
 }
 
 #[test]
-fn any_bytes_but_a_leading_zero_are_a_key() {
+fn any_bytes_are_a_key() {
     let long = "k".repeat(60_000);
     for server in servers() {
         let mut client = Client::connect(&server);
         let keys = [
             "", " ", "{", "}", "{}", "{rome}", "a{rome}b", "\r\n", "é", ":", "|", ":a", "|b:c",
-            "a\0b", &long,
+            "a\0b", "\0", "\0\0", "\0a", "\0a:b", "\0:", "\0\0|", "\0\0:", "\0\0:a", &long,
         ];
         for (number, key) in keys.iter().enumerate() {
             let value = number.to_string();
@@ -85,6 +85,94 @@ fn any_bytes_but_a_leading_zero_are_a_key() {
         for key in keys {
             assert_eq!(client.ask_words(&["DEL", key]), ":1", "{key:?}");
         }
+    }
+}
+
+#[test]
+fn a_key_that_begins_with_a_zero_byte_holds_any_value() {
+    for server in servers() {
+        let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
+        for (words, reply) in [
+            // Keys of several cores.
+            (&["MSET", "\0a", "1", "\0b", "2", "\0\0:c", "3"][..], "+OK"),
+            (&["MGET", "\0a", "a", "\0\0:c"], "*3|$1|1|$-1|$1|3"),
+            (&["MSETNX", "\0d", "1", "\0b", "2"], ":0"),
+            (&["INCR", "\0a"], ":2"),
+            (&["EXPIRE", "\0a", "100"], ":1"),
+            (&["RENAME", "\0a", "\0e:f"], "+OK"),
+            (&["TTL", "\0e:f"], ":100"),
+            (&["COPY", "\0e:f", "t|1"], ":1"),
+            (&["RENAME", "t|1", "\0a"], "+OK"),
+            (&["GET", "\0a"], "$1|2"),
+            (&["HSET", "\0h", "f", "v", "g", "w"], ":2"),
+            (&["HEXPIRE", "\0h", "100", "FIELDS", "1", "g"], "*1|:1"),
+            (&["EXPIRE", "\0h", "200"], ":1"),
+            (&["RENAME", "\0h", "\0\0|h:2"], "+OK"),
+            (&["COPY", "\0\0|h:2", "\0a", "REPLACE"], ":1"),
+            (&["HGETALL", "\0a"], "*4|$1|f|$1|v|$1|g|$1|w"),
+            (&["HTTL", "\0a", "FIELDS", "2", "f", "g"], "*2|:-1|:100"),
+            (&["TTL", "\0a"], ":200"),
+            (&["TYPE", "\0a"], "+hash"),
+            (&["GET", "\0a"], WRONG_TYPE),
+            (&["JSON.SET", "\0j", "$", "{\"n\":[1,2.50]}"], "+OK"),
+            (&["EXPIRE", "\0j", "300"], ":1"),
+            (&["RENAME", "\0j", "\0\0:j"], "+OK"),
+            (
+                &["JSON.MSET", "\0\0:j", "$.m", "1", "\0k", "$", "{}"],
+                "+OK",
+            ),
+            (&["JSON.GET", "\0\0:j"], "$19|{\"n\":[1,2.5],\"m\":1}"),
+            (&["TTL", "\0\0:j"], ":300"),
+            (
+                &["JSON.MSET", "\0k", "$", "[]", "\0a", "$", "{}"],
+                WRONG_TYPE,
+            ),
+            (&["JSON.GET", "\0k"], "$2|{}"),
+            (&["KEYS", "\0\0*"], "*3|$4|\0\0:c|$4|\0\0:j|$6|\0\0|h:2"),
+            (
+                &["SCAN", "0", "MATCH", "\0*", "COUNT", "100", "TYPE", "hash"],
+                "*2|$1|0|*2|$6|\0\0|h:2|$2|\0a",
+            ),
+            (&["DEL", "\0a", "\0\0:j", "\0none"], ":2"),
+        ] {
+            assert_eq!(client.ask_words(words), reply, "{words:?}");
+        }
+        // What another client does to the key aborts EXEC; to a key with such a row it does not.
+        for (key, reply) in [("\0b", "*-1"), ("b", "*1|$1|5")] {
+            client.ask_words(&["SET", "\0b", "5"]);
+            assert_eq!(client.ask_words(&["WATCH", "\0b"]), "+OK");
+            assert_eq!(other.ask_words(&["SET", key, "6"]), "+OK");
+            client.check("MULTI", "+OK");
+            assert_eq!(client.ask_words(&["GET", "\0b"]), "+QUEUED");
+            assert_eq!(client.ask("EXEC"), reply);
+        }
+        let mut feed = Client::connect(&server);
+        feed.ask_words(&["SUBSCRIBE", "__keyspace@0__:\0b"]);
+        client.ask_words(&["SET", "b", "7"]);
+        client.ask_words(&["SET", "\0b", "7"]);
+        let message = "*3|$7|message|$17|__keyspace@0__:\0b|$3|set";
+        assert_eq!(feed.reply(), message);
+        client.check("CONFIG SET notify-keyspace-events KEA", "+OK");
+        let mut events = Client::connect(&server);
+        let subscribed = events.ask_words(&["PSUBSCRIBE", "__keyevent@0__:del", "*:\0b"]);
+        assert!(subscribed.starts_with("*3|$10|psubscribe|"), "{subscribed}");
+        events.reply();
+        client.ask_words(&["DEL", "\0b"]);
+        let mut told = [events.reply(), events.reply()];
+        told.sort_unstable();
+        assert!(
+            told[1].ends_with("|$17|__keyspace@0__:\0b|$3|del"),
+            "{told:?}"
+        );
+        assert!(
+            told[0].ends_with("|$18|__keyevent@0__:del|$2|\0b"),
+            "{told:?}"
+        );
+        let mut caching = Client::resp3(server.server().resp_addr());
+        caching.check("CLIENT TRACKING ON", "+OK");
+        assert_eq!(caching.ask_words(&["GET", "\0b"]), "_");
+        client.ask_words(&["SET", "\0b", "8"]);
+        assert_eq!(caching.reply(), ">2|$10|invalidate|*1|$2|\0b");
     }
 }
 
@@ -111,7 +199,16 @@ fn the_longest_key_takes_a_value_of_each_kind() {
             assert_eq!(client.ask_words(&["GET", &longest]), "$4|text");
             assert_eq!(client.ask_words(&["RENAME", "hash", &longest]), "+OK");
             assert_eq!(client.ask_words(&["HGET", &longest, "f"]), "$1|v");
-            assert_eq!(client.ask_words(&["DEL", &longest]), ":1");
+            for (words, reply) in [
+                (&["MGET", "none", &longer][..], "*2|$-1|$-1"),
+                (&["EXISTS", &longest, &longer], ":1"),
+                (&["EXPIRE", &longer, "100"], ":0"),
+                (&["GETDEL", &longer], "$-1"),
+                (&["HDEL", &longer, "f"], ":0"),
+                (&["DEL", &longer, &longest], ":1"),
+            ] {
+                assert_eq!(client.ask_words(words), reply, "{}", words[0]);
+            }
         }
     }
 }
@@ -270,6 +367,7 @@ fn plain_keys_outlive_a_restart_with_another_number_of_threads() {
     for number in 0..40 {
         client.check(&format!("SET key{number} {number} EX 1000"), "+OK");
         client.check(&format!("HSET hash{number} f {number}"), ":1");
+        client.check(&format!("SET \0zero:{number} {number}"), "+OK");
     }
     for threads in [2, 3] {
         server.restart_with(|config| config.server.threads = threads);
@@ -279,9 +377,10 @@ fn plain_keys_outlive_a_restart_with_another_number_of_threads() {
             let reply = format!("${}|{text}", text.len());
             client.check(&format!("GET key{number}"), &reply);
             client.check(&format!("HGET hash{number} f"), &reply);
+            client.check(&format!("GET \0zero:{number}"), &reply);
             assert_ne!(client.ask(&format!("TTL key{number}")), ":-1");
         }
-        client.check("DBSIZE", ":180");
+        client.check("DBSIZE", ":220");
     }
 }
 

@@ -11,7 +11,16 @@ use crate::resp::Client;
 use crate::support::TestServer;
 use crate::wire;
 
-const KEYS: [&str; 6] = ["plain", "t|a", ":x", "h:1", "{t}b", "a:{t}"];
+const KEYS: [&str; 8] = [
+    "plain",
+    "t|a",
+    ":x",
+    "h:1",
+    "{t}b",
+    "a:{t}",
+    "\0h:1",
+    "\0\0:plain",
+];
 const FIELDS: [&str; 3] = ["f", "g", "n"];
 /// Numbers stay within the 64 bits of precision that Redis adds floats with: beyond them larder's decimals are exact, and Redis rounds.
 const VALUES: [&str; 8] = [

@@ -2,7 +2,7 @@
 
 use larder_protocol::commands::{Command, Group, Id, Keys, Spec};
 use larder_protocol::errors::Code;
-use larder_types::{CLIENT_KEY_BYTES_MAX, KEY_BYTES_MAX, OBJECT_MARK, VALUE_BYTES_MAX};
+use larder_types::{CLIENT_KEY_BYTES_MAX, OBJECT_MARK, VALUE_BYTES_MAX};
 
 use super::super::subject::is_of_table;
 use super::scan;
@@ -11,22 +11,15 @@ use crate::error::show;
 use crate::tables::Refusal;
 use crate::tables::objects::wrong_type;
 
-/// The error of a key that [`is_reserved`].
-pub(super) const ZERO_BYTE: &str = "a key does not begin with a zero byte";
-
-/// Whether a key is in the range where larder keeps objects and the texts of plain keys.
+/// The refusal of a range in which larder keeps objects and plain keys.
 #[inline]
-pub(super) fn is_reserved(key: &[u8]) -> bool {
-    key.first() == Some(&OBJECT_MARK)
-}
-
-/// The refusal of a command that names reserved rows.
-#[inline]
-pub(in crate::resp) fn names_object_rows(command: Command<'_>) -> Option<Refusal> {
-    let mut keys = command.keys();
-    let is_named = keys.any(is_reserved)
-        || matches!(command.range(), Some((lo, hi)) if is_reserved(lo) || is_reserved(hi));
-    is_named.then(|| (Code::BadRequest, ZERO_BYTE.to_owned()))
+pub(in crate::resp) fn refuse_reserved_range(command: Command<'_>) -> Option<Refusal> {
+    let (lo, hi) = command.range()?;
+    let is_reserved = |bound: &[u8]| bound.first() == Some(&OBJECT_MARK);
+    (is_reserved(lo) || is_reserved(hi)).then(|| {
+        let message = "a range is of one table, and no table's name begins with a zero byte";
+        (Code::BadRequest, message.to_owned())
+    })
 }
 
 /// Every key must be of a table, and of a size that can be kept.
@@ -56,16 +49,18 @@ fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refu
     if !is_of_table(snapshot, key) {
         return Err(of_store(command, key));
     }
-    // Cores and nodes write objects by their rows.
-    let most = match is_reserved(key) {
-        true => KEY_BYTES_MAX,
-        false => CLIENT_KEY_BYTES_MAX,
-    };
-    if command.writes && key.len() > most {
+    let most = CLIENT_KEY_BYTES_MAX;
+    if key.len() > most && puts_values(command) {
         let message = format!("the key has {} bytes; {most} are allowed", key.len());
         return Err((Code::BadRequest, message));
     }
     Ok(())
+}
+
+/// Whether a command may put a value under a key that has none. Other commands find nothing under a key that is too long.
+fn puts_values(command: &Spec) -> bool {
+    matches!(command.id, Id::Rename | Id::RenameNx)
+        || command.flags.split(' ').any(|flag| flag == "denyoom")
 }
 
 fn of_store(command: &Spec, key: &[u8]) -> Refusal {

@@ -1,4 +1,4 @@
-//! DUMP and RESTORE of texts and hashes, in the format of Redis ([`larder_protocol::dump`]).
+//! DUMP and RESTORE of texts and hashes in the format of Redis, and of JSON documents ([`larder_protocol::dump`]).
 
 use std::collections::HashSet;
 
@@ -7,14 +7,14 @@ use larder_protocol::dump::{DumpError, DumpLimits, Dumped, DumpedField};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 use larder_space::object::hash::Field;
-use larder_space::object::{Hash, Object};
+use larder_space::object::{Document, Hash, Object};
 use larder_types::{VALUE_BYTES_MAX, text_row};
 
 use super::super::objects::{broken, refuse_large};
 use super::super::state::State;
 use super::rows::{get, is_there, put_object, put_text, remove_value, write};
 use super::{number, syntax};
-use crate::tables::objects::{OBJECT_BYTES_MAX, read_object, refuse_computed};
+use crate::tables::objects::{OBJECT_BYTES_MAX, read_object};
 use crate::tables::{Refusal, Unanswered};
 
 fn bad(message: &str) -> Refusal {
@@ -28,11 +28,7 @@ pub(super) fn dump(state: &mut State, request: Request<'_>) -> Result<(), Unansw
         if let Some(object) = read_object(engine, key, now, Object::decode) {
             return match object.map_err(|_| broken())? {
                 Object::Hash(hash) => Ok(Some(dumped_hash(hash))),
-                Object::Json(_) => {
-                    let message =
-                        "DUMP is for texts and hashes; read a JSON document with JSON.GET";
-                    Err(bad(message).into())
-                }
+                Object::Json(document) => Ok(Some(Dumped::Json(document.print()))),
             };
         }
         let mut text = None;
@@ -117,7 +113,7 @@ pub(super) fn restore(state: &mut State, request: Request<'_>) -> Result<(), Una
     let restoring = Restoring::parse(request)?;
     let limits = DumpLimits {
         text_bytes: VALUE_BYTES_MAX as usize,
-        hash_bytes: OBJECT_BYTES_MAX,
+        object_bytes: OBJECT_BYTES_MAX,
     };
     let dumped = Dumped::decode(request.arg(3), limits).map_err(|error| bad(&error.to_string()))?;
     write(state, |engine, now| {
@@ -131,7 +127,15 @@ pub(super) fn restore(state: &mut State, request: Request<'_>) -> Result<(), Una
         }
         let waits_for = match &dumped {
             Dumped::Text(text) => put_text(engine, key, text, deadline, now)?,
-            Dumped::Hash(fields) => put_hash(engine, key, fields, deadline, now)?,
+            Dumped::Hash(fields) => match unexpired(fields, now)? {
+                hash if hash.fields.is_empty() => remove_value(engine, key, now)?.1,
+                hash => replace_by(engine, key, &Object::Hash(hash), deadline, now)?,
+            },
+            Dumped::Json(text) => {
+                let document = Document::parse(text);
+                let document = document.map_err(|_| bad(&DumpError::Malformed.to_string()))?;
+                replace_by(engine, key, &Object::Json(document), deadline, now)?
+            }
         };
         Ok(((), waits_for))
     })?;
@@ -139,23 +143,19 @@ pub(super) fn restore(state: &mut State, request: Request<'_>) -> Result<(), Una
     Ok(())
 }
 
-/// Replaces the key's value by a hash.
-fn put_hash(
-    engine: &mut Engine,
-    key: &[u8],
-    fields: &[DumpedField],
-    deadline: Option<u64>,
-    now: u64,
-) -> Result<Option<u64>, Unanswered> {
-    refuse_computed(engine, key)?;
+/// The fields of a hash that have not expired.
+///
+/// # Errors
+/// Two of the fields have one name.
+fn unexpired(fields: &[DumpedField], now: u64) -> Result<Hash, Refusal> {
     let mut names = HashSet::new();
     if !fields.iter().all(|field| names.insert(&field.name)) {
-        return Err(bad(&DumpError::Malformed.to_string()).into());
+        return Err(bad(&DumpError::Malformed.to_string()));
     }
     let unexpired = fields
         .iter()
         .filter(|field| field.expires_at_ms.is_none_or(|at| at > now));
-    let hash = Hash {
+    Ok(Hash {
         fields: unexpired
             .map(|field| Field {
                 name: field.name.clone(),
@@ -163,11 +163,18 @@ fn put_hash(
                 expires_at_ms: field.expires_at_ms,
             })
             .collect(),
-    };
-    if hash.fields.is_empty() {
-        return Ok(remove_value(engine, key, now)?.1);
-    }
-    let bytes = Object::Hash(hash).encode();
+    })
+}
+
+/// Replaces the key's value by an object.
+fn replace_by(
+    engine: &mut Engine,
+    key: &[u8],
+    object: &Object,
+    deadline: Option<u64>,
+    now: u64,
+) -> Result<Option<u64>, Unanswered> {
+    let bytes = object.encode();
     refuse_large(bytes.len())?;
     put_object(engine, key, &bytes, deadline, now)
 }

@@ -4,6 +4,7 @@
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
+use larder_types::is_plain;
 
 use super::super::pending::Work;
 use super::super::state::State;
@@ -14,9 +15,8 @@ use crate::tables::{Refusal, Unanswered, complete};
 
 /// What the keys of a set's rows begin with.
 fn prefix(key: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let mut bytes = key.iter();
-    let separator = bytes.find(|byte| matches!(byte, b'|' | b':'));
-    let separator = separator.ok_or_else(|| {
+    let separator = key.iter().find(|byte| matches!(byte, b'|' | b':'));
+    let separator = separator.filter(|_| !is_plain(key)).ok_or_else(|| {
         let message = format!(
             "{} names no rows of a table: the members of team|red are the rows team|red|ann, team|red|bob",
             show(key)

@@ -43,7 +43,7 @@ use larder_types::integer;
 
 use crate::tables::Refusal;
 
-pub(super) use check::names_object_rows;
+pub(super) use check::refuse_reserved_range;
 pub(super) use condition::digest;
 pub(super) use coordinate::{
     SeveralCores, anywhere, ask_nodes, ask_places, places_of_nodes, wait_for_change,

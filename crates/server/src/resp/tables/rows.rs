@@ -3,7 +3,7 @@
 use larder_join::Engine;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
-use larder_types::{object_key, object_row, text_row};
+use larder_types::{object_row, text_row};
 
 use super::super::state::State;
 use super::condition::Condition;
@@ -49,10 +49,6 @@ pub(super) fn put_text(
     deadline: Option<u64>,
     now: u64,
 ) -> Result<Option<u64>, Unanswered> {
-    if let Some(key) = object_key(key) {
-        // Cores and nodes write objects by their rows.
-        return put_object(engine, key, value, deadline, now);
-    }
     // The object goes first, so that subscribers receive `del` before `set`.
     let object = take_object(engine, key, now)?;
     replace(engine, &text_row(key), value, deadline, object, now)

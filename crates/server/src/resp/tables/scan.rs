@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use larder_join::{Engine, Limits};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
-use larder_types::{NAMELESS, OBJECT_MARK, PLAIN_TEXT, Random, row_key};
+use larder_types::{NAMELESS, OBJECT_MARK, PLAIN_TEXT, Random, is_plain, row_key};
 
 use super::super::state::State;
 use super::super::subject::is_of_table;
@@ -55,6 +55,13 @@ fn table_of(pattern: &[u8]) -> Option<&[u8]> {
     (!name.iter().any(|byte| b"*?[]\\".contains(byte))).then_some(name)
 }
 
+/// The one table that has all keys of a pattern.
+fn walked_table(pattern: &[u8]) -> Option<Vec<u8>> {
+    table_of(pattern)
+        .filter(|name| !is_plain(name))
+        .map(<[u8]>::to_vec)
+}
+
 /// Whether a SCAN walks tables: its pattern names no store, or there are no stores, or it asks for objects.
 pub(in crate::resp) fn scans_tables(snapshot: &Snapshot, request: Request<'_>) -> bool {
     let kind = option_of(&request, b"TYPE").and_then(Kind::named);
@@ -75,10 +82,10 @@ pub(super) struct Walked {
 }
 
 impl Walked {
-    /// As nodes tell each other: no key begins with the mark.
+    /// The form in which nodes send each other keys: the kind stands before the key of an object, and before a key that begins with the mark.
     pub fn encode(&self) -> Cow<'_, [u8]> {
         match self.kind {
-            Kind::Text => (&self.key).into(),
+            Kind::Text if self.key.first() != Some(&OBJECT_MARK) => (&self.key).into(),
             kind => [&[OBJECT_MARK, kind as u8], &self.key[..]].concat().into(),
         }
     }
@@ -86,6 +93,7 @@ impl Walked {
     pub fn decode(bytes: Vec<u8>) -> Walked {
         let (kind, key) = match &bytes[..] {
             [OBJECT_MARK, kind, key @ ..] if *kind == Kind::Json as u8 => (Kind::Json, key),
+            [OBJECT_MARK, kind, key @ ..] if *kind == Kind::Text as u8 => (Kind::Text, key),
             [OBJECT_MARK, _, key @ ..] => (Kind::Hash, key),
             _ => (Kind::Text, &bytes[..]),
         };
@@ -151,7 +159,7 @@ impl Walk {
             beginning: pattern.map(literal).unwrap_or_default(),
             count: (count as usize).min(texts_max),
             pattern: glob,
-            only: pattern.and_then(table_of).map(<[u8]>::to_vec),
+            only: pattern.and_then(walked_table),
             kinds,
         })
     }
@@ -186,7 +194,7 @@ impl Walk {
             beginning: literal(pattern),
             count: KEYS_MAX.min(glob.texts_max()),
             pattern: Some(glob),
-            only: table_of(pattern).map(<[u8]>::to_vec),
+            only: walked_table(pattern),
             kinds: Kind::ALL.to_vec(),
         })
     }
@@ -242,8 +250,8 @@ impl Walk {
         };
         let mut keys: Vec<Walked> = Vec::new();
         for name in names {
-            // Plain keys have tables without a name.
-            if name.is_empty() || name[0] == OBJECT_MARK {
+            // Plain keys follow below. Without `only`, the keys' beginning has no separator, or is that of plain keys.
+            if is_plain(&name) || (self.only.is_none() && !name.starts_with(&self.beginning)) {
                 continue;
             }
             let first = match self.only {

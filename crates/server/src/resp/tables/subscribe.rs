@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use larder_protocol::commands::Spec;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
+use larder_types::is_plain;
 
 use super::super::pending::Work;
 use super::super::state::State;
 use super::super::subject::is_of_table;
-use super::check::{ZERO_BYTE, is_reserved};
 use super::of_other_node;
 use super::scan::literal;
 use crate::catalog::Snapshot;
@@ -282,12 +282,11 @@ fn understand(
         true => literal(glob),
         false => glob.to_vec(),
     };
-    if is_reserved(&beginning) {
-        return Err((Code::BadRequest, ZERO_BYTE.to_owned()));
-    }
-    let end = beginning
-        .iter()
-        .position(|byte| matches!(byte, b'|' | b':'));
+    let separator = |byte: &u8| matches!(byte, b'|' | b':');
+    let end = match is_plain(&beginning) {
+        true => None,
+        false => beginning.iter().position(separator),
+    };
     let Some(end) = end.or((!is_pattern).then_some(beginning.len())) else {
         // Keys of all tables: their changes are events, if these are selected.
         return Ok(Target::Channel(channels));

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::forward::{clients, forwarded};
 use super::harness::{Cluster, Options};
-use crate::resp::{Client, request};
+use crate::resp::Client;
 
 #[test]
 fn any_node_answers_for_any_object() {
@@ -56,8 +56,17 @@ fn any_node_answers_for_any_object() {
             client.check("HGET c|{u}|1 n", "+QUEUED");
             client.check("EXEC", "*3|:1|:1|$1|6");
             client.check("DEL c|{u}|1 b|{u}|1", ":2");
-            client.send(&request(&["GET", "\0h|00|x"]));
-            assert_eq!(client.reply(), "-ERR a key does not begin with a zero byte");
+        }
+        for number in 0..9 {
+            let (key, text) = (format!("\0h|{number:02}|x"), number.to_string());
+            assert_eq!(at[number % 3].ask_words(&["SET", &key, &text]), "+OK");
+            for client in &mut at {
+                assert_eq!(client.ask_words(&["GET", &key]), format!("$1|{text}"));
+                let scanned = client.ask_words(&["SCAN", "0", "MATCH", &key, "TYPE", "string"]);
+                assert_eq!(scanned, format!("*2|$1|0|*1|$7|{key}"));
+                client.check("HLEN h|00|x", ":2");
+            }
+            assert_eq!(at[(number + 1) % 3].ask_words(&["DEL", &key]), ":1");
         }
         for number in 0..9 {
             at[number % 3].check(&format!("SET plain{number} {number} EX 1000"), "+OK");

@@ -1,10 +1,7 @@
 //! Commands on several keys that several cores have: MSET, MSETNX, RENAME, RENAMENX and COPY, as one in a pause; and KEYS.
 
-use std::borrow::Cow;
-
 use larder_protocol::commands::{Batch, Command, Id, OwnedCommand, spec};
 use larder_protocol::resp::Request;
-use larder_types::object_row;
 
 use super::super::super::replies;
 use super::super::condition::Condition;
@@ -91,17 +88,19 @@ impl Coordinator {
         request: Request<'_>,
     ) -> Result<Result<bool, Vec<u8>>, Refusal> {
         let (from, to) = (request.arg(1), request.arg(2));
-        let (mut source, mut target) = (Cow::Borrowed(from), Cow::Borrowed(to));
-        let mut value = self.value(from).await?;
-        let is_object = matches!(&value, Err(error) if is_of_object(error));
-        if is_object {
-            (source, target) = (object_row(from).into(), object_row(to).into());
-            value = self.value(&source).await?;
-        }
-        let value = match value {
-            Err(error) => return Ok(Err(error)),
-            Ok(Some(value)) => value,
+        let (put, value) = match self.value(from).await? {
+            Ok(Some(text)) => (Id::Set, text),
             Ok(None) => return copying.refuse_absent().map(|()| Ok(false)),
+            Err(error) if is_of_object(&error) => {
+                let dumped = self.one(Id::Dump, &[from]).await?;
+                match replies::value(&dumped) {
+                    Some(payload) => (Id::Restore, payload.to_vec()),
+                    None if dumped.first() == Some(&b'-') => return Ok(Err(dumped)),
+                    // Its time has come since.
+                    None => return copying.refuse_absent().map(|()| Ok(false)),
+                }
+            }
+            Err(error) => return Ok(Err(error)),
         };
         if !copying.replaces && self.is_there(to).await? {
             return Ok(Ok(false));
@@ -112,14 +111,15 @@ impl Coordinator {
         if copying.moves {
             self.refuse_computed_rows([from])?;
         }
-        let (from, to) = (&*source, &*target);
         let at = self.one(Id::PExpireTime, &[from]).await?;
         let at = keys::time_of(&at).map(|at| at.to_string());
-        let put: &[&[u8]] = match &at {
-            None => &[to, &value],
-            Some(at) => &[to, &value, b"PXAT", at.as_bytes()],
+        let args: &[&[u8]] = match (put, &at) {
+            (Id::Set, None) => &[to, &value],
+            (Id::Set, Some(at)) => &[to, &value, b"PXAT", at.as_bytes()],
+            (_, None) => &[to, b"0", &value, b"REPLACE"],
+            (_, Some(at)) => &[to, at.as_bytes(), &value, b"REPLACE", b"ABSTTL"],
         };
-        let mut reply = self.one(Id::Set, put).await?;
+        let mut reply = self.one(put, args).await?;
         if copying.moves && reply.first() != Some(&b'-') {
             reply = self.one(Id::Del, &[from]).await?;
         }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use larder_protocol::commands::Id;
 use larder_protocol::resp::Request;
-use larder_space::object::Object;
-use larder_types::object_row;
+use larder_space::object::{Document, Object};
 
 use super::super::super::objects::{broken, refuse_large, set_all, settings};
+use super::super::super::replies;
 use super::Coordinator;
 use super::keys::is_of_object;
 use crate::tables::Refusal;
@@ -40,24 +40,32 @@ impl Coordinator {
                     }
                 }
                 Err(error) if is_of_object(&error) => {
-                    let object = match self.value(&object_row(key)).await? {
-                        Ok(Some(bytes)) => Object::decode(&bytes).map_err(|_| broken())?,
-                        Ok(None) => continue,
-                        Err(error) => return Ok(error),
+                    let reply = self.one(Id::JsonGet, &[key]).await?;
+                    if reply.first() == Some(&b'-') {
+                        // The key holds a hash.
+                        return Ok(reply);
+                    }
+                    let Some(text) = replies::value(&reply) else {
+                        // Its time has come since.
+                        continue;
                     };
+                    let document = Document::parse(text).map_err(|_| broken())?;
+                    let object = Object::Json(document);
                     before.insert(key, object);
                 }
                 Err(error) => return Ok(error),
             }
         }
         let after = set_all(settings, &before)?;
-        let encoded: Vec<_> = after.iter().map(|(key, it)| (*key, it.encode())).collect();
-        for (_, bytes) in &encoded {
-            refuse_large(bytes.len())?;
+        for object in after.values() {
+            refuse_large(object.encode().len())?;
         }
-        for (key, bytes) in encoded {
-            let args: &[&[u8]] = &[&object_row(key), &bytes, b"KEEPTTL"];
-            let reply = self.one(Id::Set, args).await?;
+        for (key, object) in &after {
+            let Object::Json(document) = object else {
+                return Err(wrong_type());
+            };
+            let args: &[&[u8]] = &[key, b"$", &document.print()];
+            let reply = self.one(Id::JsonSet, args).await?;
             if reply.first() == Some(&b'-') {
                 return Ok(reply);
             }
