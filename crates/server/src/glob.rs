@@ -1,12 +1,18 @@
 //! Patterns of keys and names, as in Redis: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before a literal character.
 //!
-//! 1. A pattern is compiled once, in time proportional to its length: a character class is a set of 256 bits.
+//! A pattern is compiled into segments, which its stars separate. The first segment is compared with the beginning of a text and the
+//! last segment with its end. The text between is searched for the other segments in order; the leftmost match of each leaves the
+//! most text for the next.
+//!
+//! 1. Compiling takes time proportional to the pattern's length: a character class is a set of 256 bits.
 //! 2. Matching a text takes at most the text's length times [`Glob::weight`], which is 1 for most patterns. Commands that match
 //!    many texts examine fewer of them if the pattern is heavy, so that their work is bounded: [`Glob::texts_max`].
+//! 3. Where many patterns are matched with one text, the sum of their [`Glob::cost`] is bounded.
 
 use std::fmt;
 
 use larder_protocol::errors::Code;
+use memchr::{memchr, memmem};
 
 use crate::error::Refusal;
 
@@ -14,6 +20,8 @@ use crate::error::Refusal;
 const PATTERN_BYTES_MAX: usize = 4096;
 /// The work limit of a command that matches many texts, in byte comparisons.
 const WORK_MAX: usize = 1 << 24;
+/// The cost of searching a text for a segment.
+const SEARCH_COST: usize = 16;
 /// The assumed length of a text.
 const TEXT_BYTES: usize = 64;
 
@@ -21,10 +29,21 @@ const TEXT_BYTES: usize = 64;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Glob {
     pattern: Vec<u8>,
-    elements: Vec<Element>,
+    /// The segment before the first star.
+    first: Segment,
+    /// The segment after each star. Only the last one may be empty.
+    others: Vec<Segment>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A part of a pattern without stars.
+#[derive(Clone, PartialEq, Eq)]
+enum Segment {
+    Text(Vec<u8>),
+    /// At least one element is not a literal byte.
+    Mixed(Vec<Element>),
+}
+
+#[derive(Clone, PartialEq, Eq)]
 enum Element {
     /// Any text.
     Star,
@@ -42,6 +61,50 @@ impl Element {
             Element::Any => true,
             Element::Byte(own) => *own == byte,
             Element::Set(set) => set[usize::from(byte) / 64] >> (byte % 64) & 1 == 1,
+        }
+    }
+}
+
+impl Segment {
+    fn of(elements: &[Element]) -> Segment {
+        let byte = |element: &Element| match element {
+            Element::Byte(byte) => Some(*byte),
+            _ => None,
+        };
+        match elements.iter().map(byte).collect() {
+            Some(text) => Segment::Text(text),
+            None => Segment::Mixed(elements.to_vec()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Segment::Text(text) => text.len(),
+            Segment::Mixed(elements) => elements.len(),
+        }
+    }
+
+    /// Returns whether a text of the segment's length matches.
+    fn fits(&self, text: &[u8]) -> bool {
+        match self {
+            Segment::Text(own) => own.as_slice() == text,
+            Segment::Mixed(elements) => {
+                elements.iter().zip(text).all(|(one, byte)| one.fits(*byte))
+            }
+        }
+    }
+
+    /// Returns the position of the first match in a text.
+    fn find(&self, text: &[u8]) -> Option<usize> {
+        match self {
+            Segment::Text(own) => match own[..] {
+                [byte] => memchr(byte, text),
+                _ => memmem::find(text, own),
+            },
+            Segment::Mixed(elements) => {
+                let mut parts = text.windows(elements.len());
+                parts.position(|part| self.fits(part))
+            }
         }
     }
 }
@@ -66,9 +129,11 @@ impl Glob {
                 elements.push(element);
             }
         }
+        let mut segments = elements.split(|it| *it == Element::Star).map(Segment::of);
         Ok(Glob {
             pattern: pattern.to_vec(),
-            elements,
+            first: segments.next().expect("a slice has a first part"),
+            others: segments.collect(),
         })
     }
 
@@ -78,37 +143,46 @@ impl Glob {
     }
 
     pub fn matches(&self, text: &[u8]) -> bool {
-        let (mut at, mut taken) = (0, 0);
-        // The position to retry from when the elements after the last star do not match: one byte further.
-        let mut star: Option<(usize, usize)> = None;
-        loop {
-            match (self.elements.get(at), text.get(taken)) {
-                (Some(Element::Star), _) => {
-                    at += 1;
-                    star = Some((at, taken));
-                    continue;
-                }
-                (None, None) => return true,
-                (Some(element), Some(byte)) if element.fits(*byte) => {
-                    (at, taken) = (at + 1, taken + 1);
-                    continue;
-                }
-                _ => {}
-            }
-            match star {
-                Some((after, from)) if from < text.len() => {
-                    star = Some((after, from + 1));
-                    (at, taken) = (after, from + 1);
-                }
-                _ => return false,
-            }
+        let Some((begin, mut rest)) = text.split_at_checked(self.first.len()) else {
+            return false;
+        };
+        if !self.first.fits(begin) {
+            return false;
         }
+        let Some((last, between)) = self.others.split_last() else {
+            return rest.is_empty();
+        };
+        for segment in between {
+            let Some(at) = segment.find(rest) else {
+                return false;
+            };
+            rest = &rest[at + segment.len()..];
+        }
+        let end = rest.len().checked_sub(last.len());
+        end.is_some_and(|end| last.fits(&rest[end..]))
     }
 
-    /// Maximum number of comparisons per byte of a text: the number of elements between a star and the next one.
+    /// The segments that a text is searched for.
+    fn searched(&self) -> &[Segment] {
+        self.others.split_last().map_or(&[], |(_, between)| between)
+    }
+
+    /// Maximum number of comparisons per byte of a text: 1 for literal segments, and the number of elements of a mixed segment that
+    /// is searched.
     fn weight(&self) -> usize {
-        let behind_stars = self.elements.split(|it| *it == Element::Star).skip(1);
-        behind_stars.map(<[Element]>::len).max().unwrap_or(1).max(1)
+        let mixed = self.searched().iter().filter_map(|segment| match segment {
+            Segment::Text(_) => None,
+            Segment::Mixed(elements) => Some(elements.len()),
+        });
+        mixed.max().unwrap_or(1)
+    }
+
+    /// The cost of matching one text, relative to a pattern that is only compared with the beginning and the end of the text.
+    pub fn cost(&self) -> usize {
+        match self.searched() {
+            [] => 1,
+            _ => SEARCH_COST * self.weight(),
+        }
     }
 
     /// Maximum number of texts that one command may match.
@@ -199,6 +273,11 @@ mod tests {
             ("h[^", "ha", true),
             ("*a*b*", "xxaxxbxx", true),
             ("*a*b", "xxbxxa", false),
+            ("ab*ba", "aba", false),
+            ("ab*ba", "abba", true),
+            ("*[0-9]?*x", "a12x", true),
+            ("*[0-9]?*x", "ab1x", false),
+            ("*?a", "a", false),
             ("**", "x", true),
             ("a\\*", "a*", true),
             ("a\\*", "ab", false),
@@ -214,18 +293,77 @@ mod tests {
         assert!(!glob(&b"*a".repeat(50)).matches(&[b'b'; 10_000]));
     }
 
+    /// The definition of a match: a star stands for each beginning of the text in turn.
+    fn matches_by_definition(elements: &[Element], text: &[u8]) -> bool {
+        match elements {
+            [] => text.is_empty(),
+            [Element::Star, rest @ ..] => {
+                (0..=text.len()).any(|from| matches_by_definition(rest, &text[from..]))
+            }
+            [one, rest @ ..] => {
+                let byte = text.first().filter(|byte| one.fits(**byte));
+                byte.is_some() && matches_by_definition(rest, &text[1..])
+            }
+        }
+    }
+
+    #[test]
+    fn random_patterns_match_by_definition() {
+        let mut random = larder_types::Random::new(7);
+        let mut matched = 0;
+        for _ in 0..20_000 {
+            let mut word = |letters: &[u8], most: usize| -> Vec<u8> {
+                let length = random.index(most);
+                (0..length)
+                    .map(|_| letters[random.index(letters.len())])
+                    .collect()
+            };
+            let (pattern, text) = (word(b"aab*?", 9), word(b"aab", 9));
+            let (mut elements, mut rest) = (Vec::new(), &pattern[..]);
+            while !rest.is_empty() {
+                let (element, length) = first(rest);
+                elements.push(element);
+                rest = &rest[length..];
+            }
+            let expected = matches_by_definition(&elements, &text);
+            assert_eq!(
+                glob(&pattern).matches(&text),
+                expected,
+                "{pattern:?} {text:?}"
+            );
+            matched += usize::from(expected);
+        }
+        assert!(matched > 1000, "{matched}");
+    }
+
     #[test]
     fn a_long_class_is_one_element() {
         let class = [b"t|*[", &b"z".repeat(4000)[..], b"]"].concat();
         let glob = glob(&class);
-        assert_eq!((glob.elements.len(), glob.weight()), (4, 1));
+        assert_eq!((glob.others[0].len(), glob.weight()), (1, 1));
         assert!(glob.matches(b"t|1z") && !glob.matches(b"t|1y"));
+    }
+
+    #[test]
+    fn a_pattern_that_searches_the_text_costs_more_than_one_of_its_ends() {
+        for (pattern, cost) in [
+            ("", 1),
+            ("*", 1),
+            ("user:1:*", 1),
+            ("user:?:[a-z]", 1),
+            ("a*:x", 1),
+            ("*bcd*", SEARCH_COST),
+            ("a*b?d*", 3 * SEARCH_COST),
+        ] {
+            assert_eq!(glob(pattern.as_bytes()).cost(), cost, "{pattern}");
+        }
     }
 
     #[test]
     fn a_heavy_pattern_matches_fewer_texts_and_a_long_one_is_refused() {
         assert!(glob(b"t|*ab*").texts_max() > 100_000);
-        let heavy = [b"*", &b"a".repeat(4000)[..]].concat();
+        assert!(glob(&b"*a".repeat(2000)).texts_max() > 100_000);
+        let heavy = [b"*", &b"a?".repeat(2000)[..], b"*"].concat();
         assert!(glob(&heavy).texts_max() < 100);
         let (code, why) = Glob::parse(&[b'a'; 4097]).unwrap_err();
         assert!(

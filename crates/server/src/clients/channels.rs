@@ -2,13 +2,26 @@
 //!
 //! Any thread can publish: the message is added to the mailbox of each client that is subscribed to the channel, or to a matching
 //! pattern. Channels are local to the node: a message reaches only clients of this node.
+//!
+//! A message is matched with all patterns in one turn of the publishing core. That work is bounded: a channel has at most
+//! [`CHANNEL_BYTES_MAX`] bytes, and the patterns cost at most `PATTERNS_COST_MAX`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use larder_protocol::errors::Code;
+use larder_types::KEY_BYTES_MAX;
+
 use super::{Client, Note};
+use crate::error::Refusal;
 use crate::glob::Glob;
+
+/// Maximum length of a channel's name: that of the longest key, with the prefix of its channel.
+pub const CHANNEL_BYTES_MAX: usize = KEY_BYTES_MAX + 64;
+/// Maximum sum of [`Glob::cost`] over the distinct patterns of a node. A message on a channel with a short name is matched with
+/// them in a few milliseconds.
+const PATTERNS_COST_MAX: usize = 1 << 18;
 
 /// The subscribers of one name, by client number.
 type Subscribers = BTreeMap<u64, Arc<Client>>;
@@ -24,6 +37,8 @@ pub struct Channels {
 struct Inner {
     channels: HashMap<Arc<[u8]>, Subscribers>,
     patterns: HashMap<Arc<[u8]>, (Arc<Glob>, Subscribers)>,
+    /// The sum of the patterns' costs.
+    patterns_cost: usize,
 }
 
 impl Channels {
@@ -53,21 +68,38 @@ impl Channels {
         self.count_names(&inner);
     }
 
-    pub fn subscribe_to_pattern(&self, name: &Arc<[u8]>, glob: &Arc<Glob>, client: &Arc<Client>) {
+    /// # Errors
+    /// The patterns of all clients would take too long to match.
+    pub fn subscribe_to_pattern(
+        &self,
+        name: &Arc<[u8]>,
+        glob: &Arc<Glob>,
+        client: &Arc<Client>,
+    ) -> Result<(), Refusal> {
         let mut inner = self.write();
+        if !inner.patterns.contains_key(name) {
+            let cost = inner.patterns_cost + glob.cost();
+            if cost > PATTERNS_COST_MAX {
+                return Err(too_costly());
+            }
+            inner.patterns_cost = cost;
+        }
         let new = || (glob.clone(), Subscribers::new());
         let (_, subscribers) = inner.patterns.entry(name.clone()).or_insert_with(new);
         subscribers.insert(client.id, client.clone());
         self.count_names(&inner);
+        Ok(())
     }
 
     pub fn unsubscribe(&self, name: &[u8], is_pattern: bool, client: u64) {
         let mut inner = self.write();
         if is_pattern {
-            if let Some((_, subscribers)) = inner.patterns.get_mut(name) {
+            if let Some((glob, subscribers)) = inner.patterns.get_mut(name) {
+                let cost = glob.cost();
                 subscribers.remove(&client);
                 if subscribers.is_empty() {
                     inner.patterns.remove(name);
+                    inner.patterns_cost -= cost;
                 }
             }
         } else if let Some(subscribers) = inner.channels.get_mut(name) {
@@ -121,6 +153,11 @@ impl Channels {
         names.filter(|name| is_meant(name)).cloned().collect()
     }
 
+    /// The number of channels that have subscribers.
+    pub fn count(&self) -> usize {
+        self.read().channels.len()
+    }
+
     /// The number of clients that are subscribed to a channel.
     pub fn subscribers(&self, name: &[u8]) -> usize {
         self.read().channels.get(name).map_or(0, BTreeMap::len)
@@ -130,4 +167,10 @@ impl Channels {
     pub fn patterns(&self) -> usize {
         self.read().patterns.len()
     }
+}
+
+fn too_costly() -> Refusal {
+    let message = "the patterns that clients of this node are subscribed to would take too long to match: subscribe to channels, or to patterns \
+                   whose only * is at the end";
+    (Code::BadRequest, message.to_owned())
 }

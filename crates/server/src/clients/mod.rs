@@ -29,7 +29,7 @@ use crate::log_limit::LogLimit;
 use crate::stats::ClientFigures;
 use crate::unsent::unsent_bytes;
 
-pub use channels::Channels;
+pub use channels::{CHANNEL_BYTES_MAX, Channels};
 pub use mailbox::{Mailbox, Note};
 pub use memory::{Charge, Limits, SMALL_BYTES, as_reply};
 pub use registration::Registration;

@@ -2,15 +2,36 @@
 
 use std::sync::Arc;
 
+use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::state::State;
+use crate::clients::CHANNEL_BYTES_MAX;
+use crate::error::Refusal;
 use crate::glob::Glob;
 
 pub(super) fn publish(state: &mut State, request: Request<'_>) {
+    if let Err(refusal) = refuse_long(request.arg(1)) {
+        return state.refuse(refusal);
+    }
     let channels = &state.core.shared.tables.channels;
     let sent = channels.publish(request.arg(1), request.arg(2));
     state.encoder().count(sent as u64);
+}
+
+/// # Errors
+/// The channel's name is longer than those that messages are published on.
+pub(super) fn refuse_long(channel: &[u8]) -> Result<(), Refusal> {
+    match channel.len() > CHANNEL_BYTES_MAX {
+        false => Ok(()),
+        true => {
+            let message = format!(
+                "the channel's name has {} bytes; {CHANNEL_BYTES_MAX} are allowed",
+                channel.len()
+            );
+            Err((Code::BadRequest, message))
+        }
+    }
 }
 
 pub(super) fn pubsub(state: &mut State, request: Request<'_>) {
@@ -20,6 +41,13 @@ pub(super) fn pubsub(state: &mut State, request: Request<'_>) {
         b"CHANNELS" => {
             let glob = request.get(2).map(Glob::parse).transpose();
             let names = match glob {
+                Ok(Some(glob)) if channels.count() > glob.texts_max() => {
+                    let message = format!(
+                        "{} channels are too many to match with this pattern; use one with a shorter text after *",
+                        channels.count()
+                    );
+                    return state.error(Code::BadRequest, &message);
+                }
                 Ok(glob) => {
                     let is_meant = |name: &[u8]| glob.as_ref().is_none_or(|it| it.matches(name));
                     channels.names(is_meant)

@@ -217,3 +217,34 @@ fn the_channel_of_a_key_carries_events_if_they_are_selected() {
         assert_eq!(heard, expected);
     }
 }
+
+/// A message is matched with all patterns in one turn of a core.
+#[test]
+fn patterns_that_take_too_long_to_match_are_refused() {
+    let heavy = |number: usize| format!("*{number}{}*", "?".repeat(4000));
+    for server in servers() {
+        let addr = server.server().resp_addr();
+        let (mut feed, mut other) = (Client::resp3(addr), Client::resp3(addr));
+        for number in 0..4 {
+            feed.ask_words(&["PSUBSCRIBE", &heavy(number)]);
+        }
+        feed.send(&request(&["PSUBSCRIBE", "light*", &heavy(4)]));
+        let refused = feed.reply();
+        assert!(refused.contains("too long to match"), "{refused}");
+        other.check("PUBSUB NUMPAT", ":4");
+        // The patterns of a node are matched once each.
+        let subscribed = other.ask_words(&["PSUBSCRIBE", &heavy(0)]);
+        assert!(subscribed.starts_with(">3|$10|psubscribe|"), "{subscribed}");
+        feed.ask_words(&["PUNSUBSCRIBE", &heavy(1)]);
+        let subscribed = feed.ask_words(&["PSUBSCRIBE", &heavy(4)]);
+        assert!(subscribed.starts_with(">3|$10|psubscribe|"), "{subscribed}");
+        let channel = "c".repeat(70_000);
+        for words in [&["PUBLISH", &channel, "m"][..], &["SUBSCRIBE", &channel]] {
+            let refused = other.ask_words(words);
+            assert_eq!(
+                refused,
+                "-ERR the channel's name has 70000 bytes; 65600 are allowed"
+            );
+        }
+    }
+}

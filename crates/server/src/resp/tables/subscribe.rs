@@ -19,6 +19,7 @@ use larder_protocol::resp::{Proto, Request};
 use larder_types::is_plain;
 
 use super::super::pending::Work;
+use super::super::pubsub::refuse_long;
 use super::super::state::State;
 use super::super::subject::is_of_table;
 use super::of_other_node;
@@ -274,6 +275,7 @@ fn understand(
         true => Some(Arc::new(Glob::parse(name)?)),
         false => None,
     };
+    refuse_long(name)?;
     let any = name.strip_prefix(ANY_KEY_CHANNEL).filter(|_| is_pattern);
     let Some(glob) = name.strip_prefix(KEY_CHANNEL).or(any) else {
         return Ok(Target::Channel(channels));
@@ -355,15 +357,22 @@ impl SubscribeJob {
                 Ok(place) => {
                     let (Target::Channel(glob) | Target::Rows { channels: glob, .. }) = target;
                     let channels = &subscribed.handle.channels;
-                    match glob {
-                        None => channels.subscribe(name, &state.client),
+                    let entered = match glob {
+                        None => {
+                            channels.subscribe(name, &state.client);
+                            Ok(())
+                        }
                         Some(glob) => channels.subscribe_to_pattern(name, glob, &state.client),
-                    }
+                    };
                     subscribed.names(are_patterns).insert(name.clone(), place);
                     let is_of_rows = matches!(target, Target::Rows { .. });
                     let bytes = subscription_bytes(name, is_of_rows);
                     state.client.subscription_bytes.fetch_add(bytes, Relaxed);
                     new.push(name.clone());
+                    if let Err(refusal) = entered {
+                        refused = Some(refusal);
+                        break;
+                    }
                 }
                 Err(refusal) => {
                     refused = Some(refusal);
