@@ -75,6 +75,8 @@ pub struct Client {
     pub mailbox: Mailbox,
     /// Set while CLIENT TRACKING is on.
     pub tracker: ArcSwapOption<Tracker>,
+    /// Bytes of the keys that it has read and is notified of.
+    tracked_bytes: AtomicUsize,
     /// Bytes of its subscriptions, here and on the cores that notify it.
     pub subscription_bytes: AtomicUsize,
     names: Mutex<Option<Box<Names>>>,
@@ -134,9 +136,8 @@ impl Client {
 
     /// The memory of its subscriptions and its tracked keys, and of the messages that wait for it.
     pub fn notified_bytes(&self) -> usize {
-        let tracker = self.tracker.load();
-        let tracked = tracker.as_ref().map_or(0, |tracker| tracker.memory_bytes());
-        self.subscription_bytes.load(Relaxed) + self.mailbox.bytes() + tracked
+        let of = |bytes: &AtomicUsize| bytes.load(Relaxed);
+        of(&self.subscription_bytes) + of(&self.tracked_bytes) + self.mailbox.bytes()
     }
 
     /// The part of the memory that its own connection holds.
@@ -341,6 +342,7 @@ impl Clients {
             mailbox: Mailbox::new(self.limits.notes),
             tracker: ArcSwapOption::empty(),
             subscription_bytes: AtomicUsize::new(0),
+            tracked_bytes: AtomicUsize::new(0),
             names: Mutex::new(None),
         })
     }

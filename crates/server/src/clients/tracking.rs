@@ -49,7 +49,6 @@ pub struct Tracker {
     tracks_reads: AtomicBool,
     is_off: AtomicBool,
     is_broken: AtomicBool,
-    bytes: AtomicUsize,
     bytes_max: usize,
 }
 
@@ -64,7 +63,6 @@ impl Tracker {
             tracks_reads: AtomicBool::new(matches!(mode, Mode::AllReads | Mode::OptOut)),
             is_off: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
-            bytes: AtomicUsize::new(0),
             bytes_max,
         }
     }
@@ -82,9 +80,9 @@ impl Tracker {
         self.is_broken.load(Ordering::Relaxed)
     }
 
-    /// The memory of its entries in the tables.
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+    /// The memory of the client's entries in the tables.
+    fn tracked_bytes(&self) -> &AtomicUsize {
+        &self.client.tracked_bytes
     }
 
     fn id(&self) -> u64 {
@@ -245,7 +243,7 @@ impl Table {
     /// Records that a client has read a key. If there is no room, the client is immediately notified that the value is stale.
     pub fn add(&mut self, tracking: &Tracking, tracker: &Arc<Tracker>, key: &[u8]) {
         let bytes = key.len() + ENTRY_BYTES;
-        if tracker.memory_bytes() + bytes > tracker.bytes_max {
+        if tracker.tracked_bytes().load(Ordering::Relaxed) + bytes > tracker.bytes_max {
             return tracker.send(Some(key));
         }
         let trackers = match self.keys.get_mut(key) {
@@ -256,11 +254,15 @@ impl Table {
             }
         };
         match trackers.binary_search_by_key(&tracker.id(), |one| one.id()) {
-            Ok(at) if Arc::ptr_eq(&trackers[at], tracker) => return,
-            Ok(at) => trackers[at] = tracker.clone(),
+            // The client may have turned tracking off and on again since.
+            Ok(at) => {
+                trackers[at] = tracker.clone();
+                return;
+            }
             Err(at) => trackers.insert(at, tracker.clone()),
         }
-        tracker.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let tracked = tracker.tracked_bytes();
+        tracked.fetch_add(bytes, Ordering::Relaxed);
         if tracking.keys() > tracking.keys_max {
             self.make_room(tracking);
         }
@@ -291,7 +293,7 @@ impl Table {
         tracking.keys.fetch_sub(1, Ordering::Relaxed);
         for tracker in trackers {
             let bytes = key.len() + ENTRY_BYTES;
-            tracker.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            tracker.tracked_bytes().fetch_sub(bytes, Ordering::Relaxed);
             if !skips(&tracker) {
                 tracker.send(Some(key));
             }
@@ -313,7 +315,7 @@ impl Table {
             tracking.keys.fetch_sub(1, Ordering::Relaxed);
             for tracker in trackers {
                 let bytes = key.len() + ENTRY_BYTES;
-                tracker.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                tracker.tracked_bytes().fetch_sub(bytes, Ordering::Relaxed);
             }
         }
     }
