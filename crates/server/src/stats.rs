@@ -147,6 +147,19 @@ impl Series {
     pub fn record_error(&self) {
         self.errors.add(1);
     }
+
+    /// The counters, without the names of the store and the command.
+    fn snapshot(&self) -> SeriesSnapshot {
+        SeriesSnapshot {
+            errors: self.errors.get(),
+            keys: self.keys.get(),
+            misses: self.misses.get(),
+            forwarded: self.forwarded.get(),
+            total_ns: self.total_ns.get(),
+            buckets: std::array::from_fn(|bucket| self.buckets[bucket].get()),
+            ..SeriesSnapshot::default()
+        }
+    }
 }
 
 #[inline]
@@ -217,7 +230,7 @@ impl Stats {
                 let sum = merged.entry((store.clone(), command)).or_default();
                 sum.store = store.as_deref().map(str::to_owned);
                 sum.command = command;
-                sum.add(series);
+                sum.add(&series.snapshot());
             }
         }
         all.series = merged.into_values().collect();
@@ -343,7 +356,7 @@ impl StatsSnapshot {
         for series in &self.series {
             let sum = merged.entry(series.command).or_default();
             sum.command = series.command;
-            sum.merge(series);
+            sum.add(series);
         }
         merged.into_values().collect()
     }
@@ -380,41 +393,29 @@ impl Default for SeriesSnapshot {
 }
 
 impl SeriesSnapshot {
-    fn add(&mut self, series: &Series) {
-        self.errors += series.errors.get();
-        self.keys += series.keys.get();
-        self.misses += series.misses.get();
-        self.forwarded += series.forwarded.get();
-        self.total_ns += series.total_ns.get();
-        for (sum, bucket) in self.buckets.iter_mut().zip(&series.buckets) {
-            *sum += bucket.get();
-        }
+    /// Each counter with its counterpart in `other`.
+    fn pairs<'a>(
+        &'a mut self,
+        other: &'a SeriesSnapshot,
+    ) -> impl Iterator<Item = (&'a mut u64, u64)> {
+        let counters = [
+            (&mut self.errors, other.errors),
+            (&mut self.keys, other.keys),
+            (&mut self.misses, other.misses),
+            (&mut self.forwarded, other.forwarded),
+            (&mut self.total_ns, other.total_ns),
+        ];
+        let buckets = self.buckets.iter_mut().zip(other.buckets);
+        counters.into_iter().chain(buckets)
+    }
+
+    fn add(&mut self, other: &SeriesSnapshot) {
+        self.pairs(other).for_each(|(sum, count)| *sum += count);
     }
 
     fn subtract(&mut self, before: &SeriesSnapshot) {
-        for (count, before) in [
-            (&mut self.errors, before.errors),
-            (&mut self.keys, before.keys),
-            (&mut self.misses, before.misses),
-            (&mut self.forwarded, before.forwarded),
-            (&mut self.total_ns, before.total_ns),
-        ] {
-            *count = count.saturating_sub(before);
-        }
-        for (count, before) in self.buckets.iter_mut().zip(&before.buckets) {
-            *count = count.saturating_sub(*before);
-        }
-    }
-
-    fn merge(&mut self, other: &SeriesSnapshot) {
-        self.errors += other.errors;
-        self.keys += other.keys;
-        self.misses += other.misses;
-        self.forwarded += other.forwarded;
-        self.total_ns += other.total_ns;
-        for (sum, bucket) in self.buckets.iter_mut().zip(&other.buckets) {
-            *sum += bucket;
-        }
+        self.pairs(before)
+            .for_each(|(count, before)| *count = count.saturating_sub(before));
     }
 
     pub fn calls(&self) -> u64 {

@@ -33,6 +33,18 @@ pub enum LogEntry {
     },
 }
 
+impl LogEntry {
+    /// The key of the one row that changes.
+    pub fn row(&self) -> Option<&[u8]> {
+        match self {
+            LogEntry::Put { key, .. } | LogEntry::Remove { key } | LogEntry::Expire { key, .. } => {
+                Some(key)
+            }
+            LogEntry::RemoveRange { .. } | LogEntry::Create { .. } | LogEntry::Drop { .. } => None,
+        }
+    }
+}
+
 /// A base row as it was before it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Before {

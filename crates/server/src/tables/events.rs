@@ -8,6 +8,7 @@
 //! `CONFIG SET notify-keyspace-events` selects the classes of events; as long as it selects none, nothing here costs anything. Events
 //! are published by the core that has the row, when the change is in the log's buffer.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use larder_join::LogEntry;
@@ -101,35 +102,44 @@ impl SelectedEvents {
     }
 }
 
-/// The events of one change: their classes and names.
-fn events(change: &LogEntry, by: Option<&Executing>) -> Vec<(u32, String)> {
-    let one = |class: u32, name: &str| vec![(class, name.to_owned())];
+/// The class and the name of an event.
+type Event = (u32, Cow<'static, str>);
+
+/// The events of one change of the row of a key, in their order.
+fn events(change: &LogEntry, key: &[u8], by: Option<&Executing>) -> [Option<Event>; 2] {
+    let by_this = by.filter(|by| by.makes_change_of(key));
     match change {
-        LogEntry::Put { key, .. } => vec![put_event(key, by)],
+        LogEntry::Put { key: row, .. } => [Some(put(object_key(row).is_some(), by_this)), None],
+        LogEntry::Remove { .. } => removed(by_this),
         LogEntry::Expire { at: Some(_), .. } => match by {
-            Some(by) if by.sets_deadline => one(GENERIC, "expire"),
+            Some(by) if by.sets_deadline => [Some((GENERIC, "expire".into())), None],
             // The deadline stays, or moves with the value.
-            _ => Vec::new(),
+            _ => [None, None],
         },
         LogEntry::Expire { at: None, .. } => match by.map(|by| by.id) {
-            Some(Id::Persist | Id::GetEx) => one(GENERIC, "persist"),
-            _ => Vec::new(),
+            Some(Id::Persist | Id::GetEx) => [Some((GENERIC, "persist".into())), None],
+            _ => [None, None],
         },
-        LogEntry::Remove { key } => removed(row_key(key), by),
         LogEntry::RemoveRange { .. } | LogEntry::Create { .. } | LogEntry::Drop { .. } => {
-            Vec::new()
+            [None, None]
         }
     }
 }
 
-fn put_event(row: &[u8], by: Option<&Executing>) -> (u32, String) {
-    let is_object = object_key(row).is_some();
-    let by = by.filter(|by| by.writes && (by.has_key(row_key(row)) || !by.has_keys()));
+/// The event of a command on JSON documents: its name in lower case.
+fn json_event(id: Id) -> Option<Event> {
+    let name = spec(id).name;
+    let is_json = name.starts_with("JSON.");
+    is_json.then(|| (MODULE, name.to_ascii_lowercase().into()))
+}
+
+/// The event of a value that was put. `by`: the command that put it.
+fn put(is_object: bool, by: Option<&Executing>) -> Event {
     let Some(by) = by else {
         return match is_object {
             // Fields whose time has come.
-            true => (HASH, "hexpired".to_owned()),
-            false => (STRING, "set".to_owned()),
+            true => (HASH, "hexpired".into()),
+            false => (STRING, "set".into()),
         };
     };
     let (class, name) = match by.id {
@@ -146,28 +156,24 @@ fn put_event(row: &[u8], by: Option<&Executing>) -> (u32, String) {
             (HASH, "hexpire")
         }
         Id::HPersist => (HASH, "hpersist"),
-        id if spec(id).name.starts_with("JSON.") => {
-            return (MODULE, spec(id).name.to_ascii_lowercase());
-        }
-        _ if is_object => (HASH, "hset"),
-        _ => (STRING, "set"),
+        id => match json_event(id) {
+            Some(event) => return event,
+            None if is_object => (HASH, "hset"),
+            None => (STRING, "set"),
+        },
     };
-    (class, name.to_owned())
+    (class, name.into())
 }
 
-fn removed(key: &[u8], by: Option<&Executing>) -> Vec<(u32, String)> {
-    let deleted = (GENERIC, "del".to_owned());
-    let by = by.filter(|by| by.writes && (by.has_key(key) || !by.has_keys()));
+/// The events of a value that was removed. `by`: the command that removed it; without one, its time had come.
+fn removed(by: Option<&Executing>) -> [Option<Event>; 2] {
+    let deleted = Some((GENERIC, "del".into()));
     let Some(by) = by else {
-        return vec![(EXPIRED, "expired".to_owned())];
+        return [Some((EXPIRED, "expired".into())), None];
     };
     match by.id {
-        Id::Rename | Id::RenameNx => vec![(GENERIC, "rename_from".to_owned())],
-        Id::HDel | Id::HGetDel => vec![(HASH, "hdel".to_owned()), deleted],
-        id if spec(id).name.starts_with("JSON.") => {
-            let name = spec(id).name.to_ascii_lowercase();
-            vec![(MODULE, name), deleted]
-        }
+        Id::Rename | Id::RenameNx => [Some((GENERIC, "rename_from".into())), None],
+        Id::HDel | Id::HGetDel => [Some((HASH, "hdel".into())), deleted],
         // What the key had goes for what it has now.
         Id::Set
         | Id::SetEx
@@ -176,8 +182,8 @@ fn removed(key: &[u8], by: Option<&Executing>) -> Vec<(u32, String)> {
         | Id::MSet
         | Id::MSetEx
         | Id::Restore
-        | Id::Copy => Vec::new(),
-        _ => vec![deleted],
+        | Id::Copy => [None, None],
+        id => [json_event(id), deleted],
     }
 }
 
@@ -189,24 +195,26 @@ impl Tables {
             return;
         }
         let by = self.executing.borrow();
+        // One buffer holds the names of all channels, one after the other.
+        let mut channel = Vec::new();
         for change in changes {
-            let (LogEntry::Put { key, .. }
-            | LogEntry::Remove { key }
-            | LogEntry::Expire { key, .. }) = change
-            else {
+            let Some(key) = change.row().map(row_key) else {
                 continue;
             };
-            let key = row_key(key);
-            for (class, event) in events(change, by.as_ref()) {
-                if !selected.has(class) {
-                    continue;
-                }
+            let events = events(change, key, by.as_ref()).into_iter().flatten();
+            for (_, event) in events.filter(|(class, _)| selected.has(*class)) {
                 let event = event.as_bytes();
+                let mut publish = |of: &[u8], name: &[u8], payload: &[u8]| {
+                    channel.clear();
+                    channel.extend_from_slice(of);
+                    channel.extend_from_slice(name);
+                    channels.publish(&channel, payload);
+                };
                 if selected.has(KEYSPACE) {
-                    channels.publish(&[KEY_CHANNEL, key].concat(), event);
+                    publish(KEY_CHANNEL, key, event);
                 }
                 if selected.has(KEYEVENT) {
-                    channels.publish(&[EVENT_CHANNEL, event].concat(), key);
+                    publish(EVENT_CHANNEL, event, key);
                 }
             }
         }

@@ -29,8 +29,10 @@ impl Executing {
         self.keys.iter().any(|own| **own == *key)
     }
 
-    pub fn has_keys(&self) -> bool {
-        !self.keys.is_empty()
+    /// Whether the command makes the changes of this key that are logged while it is executed. Others come from values whose time has come.
+    /// A command without keys, such as RANGEDEL, writes any.
+    pub fn makes_change_of(&self, key: &[u8]) -> bool {
+        self.writes && (self.keys.is_empty() || self.has_key(key))
     }
 }
 

@@ -76,14 +76,10 @@ impl Tables {
             return;
         }
         for change in changes {
-            match change {
-                LogEntry::Put { key, .. }
-                | LogEntry::Remove { key }
-                | LogEntry::Expire { key, .. } => self.invalidate_key(row_key(key)),
-                // What is read under the join's keys is another table's now.
-                LogEntry::RemoveRange { .. } | LogEntry::Create { .. } | LogEntry::Drop { .. } => {
-                    self.forget_tracked()
-                }
+            match change.row() {
+                Some(row) => self.invalidate_key(row_key(row)),
+                // Many rows have gone, or a join is new or dropped and its keys belong to another table now.
+                None => self.forget_tracked(),
             }
         }
     }

@@ -35,22 +35,18 @@ impl Watched {
             return;
         }
         for change in changes {
-            match change {
-                LogEntry::Put { key, .. }
-                | LogEntry::Remove { key }
-                | LogEntry::Expire { key, .. } => {
-                    let marks = marks.remove(row_key(key));
-                    marks.unwrap_or_default().iter().for_each(set);
-                }
-                LogEntry::RemoveRange { lo, hi } => marks.retain(|key, marks| {
+            if let Some(row) = change.row() {
+                let marks = marks.remove(row_key(row));
+                marks.unwrap_or_default().iter().for_each(set);
+            } else if let LogEntry::RemoveRange { lo, hi } = change {
+                marks.retain(|key, marks| {
                     let is_in = |row: &[u8]| lo[..] <= *row && *row < hi[..];
                     let is_hit = is_in(&text_row(key)) || with_object_row(key, is_in);
                     if is_hit {
                         marks.iter().for_each(set);
                     }
                     !is_hit
-                }),
-                LogEntry::Create { .. } | LogEntry::Drop { .. } => {}
+                });
             }
         }
     }
