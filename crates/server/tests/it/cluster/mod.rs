@@ -23,6 +23,7 @@ mod own_slots;
 mod pushes;
 mod replicated;
 mod rows;
+mod sets;
 mod signed;
 mod spaces;
 mod status;
