@@ -29,6 +29,7 @@ mod services;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use port::free_port;
 pub use process::{Server, folder};
@@ -57,6 +58,35 @@ pub fn is_asked_for(variable: &str, why: &str) -> bool {
         skipped(&format!("{why}; {variable}=1 runs it"));
     }
     is_set
+}
+
+/// Returns the path of a folder of golden files in `testdata/golden`.
+pub fn golden(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden");
+    folder.join(name)
+}
+
+/// Sets a flag when it is dropped, so that the threads that read the flag also stop when a test fails.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns a figure of `/proc/<pid>/status` in bytes, such as `VmRSS`, the resident memory; 0 if the process has ended.
+///
+/// # Panics
+/// The file has no such figure.
+pub fn memory_bytes(pid: u32, figure: &str) -> u64 {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return 0;
+    };
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix(figure)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or_else(|| panic!("no {figure} in {status}")) * 1024
 }
 
 /// Returns the path of real data that is not in the repository: below `LARDER_TEST_DATA`, or below `shared/data` next

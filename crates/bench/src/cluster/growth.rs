@@ -11,11 +11,12 @@ use hdrhistogram::Histogram;
 use larder_client::RespClient;
 use larder_protocol::http::{ClusterSettingsWanted, ClusterStatus};
 use larder_protocol::resp::client::Reply;
+use larder_testing::StopAtEnd;
 use larder_types::{Random, SLOTS, row_slot};
 use serde_json::json;
 
 use super::nodes::Nodes;
-use super::probes::{Service, StopAtEnd};
+use super::probes::Service;
 use crate::report::{self, median};
 use crate::{Result, process, store};
 

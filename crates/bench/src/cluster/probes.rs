@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use larder_client::{ClusterClient, Error, RespClient, RespOptions};
 use larder_protocol::resp::client::Reply;
+use larder_testing::StopAtEnd;
 use larder_types::{Random, SLOTS, slot_of};
 
 use super::map;
@@ -269,15 +270,6 @@ fn longest(attempts: &[Attempt], [began, fault_at, back_at, ended]: [Instant; 4]
         }
     }
     seen
-}
-
-/// Stops the threads even if an error occurs.
-pub struct StopAtEnd<'a>(pub &'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Reads one key after another until stopped.

@@ -1,7 +1,7 @@
 //! Peak memory of whole processes: files that unpack to gigabytes, and the largest values.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -355,13 +355,7 @@ impl Server {
 
     /// The highest that its memory has been, without what it maps of files now.
     fn peak_anonymous_bytes(&self) -> u64 {
-        let mut status = String::new();
-        let mut file = File::open(format!("/proc/{}/status", self.pid())).unwrap();
-        file.read_to_string(&mut status).unwrap();
-        let kib = |name: &str| -> u64 {
-            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-            line.split_whitespace().nth(1).unwrap().parse().unwrap()
-        };
-        kib("VmHWM:").saturating_sub(kib("RssFile:")) * 1024
+        let bytes = |figure: &str| larder_testing::memory_bytes(self.pid(), figure);
+        bytes("VmHWM").saturating_sub(bytes("RssFile"))
     }
 }

@@ -11,7 +11,7 @@ use crate::model_disk::ModelDisk;
 use crate::rows::Rows;
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/journal-1")
+    larder_testing::golden("journal-1")
 }
 
 /// Returns a snapshot, a log with every kind of entry after it, and the resulting rows.

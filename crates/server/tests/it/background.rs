@@ -5,16 +5,6 @@ use serde_json::json;
 use crate::resp::Client;
 use crate::support::{TestServer, build_rows};
 
-/// A figure of `INFO background`.
-fn figure(client: &mut Client, name: &str) -> u64 {
-    let info = client.ask("INFO background");
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let line = line.unwrap_or_else(|| panic!("no {name} in {info}"));
-    line.parse().expect("a number")
-}
-
 #[test]
 fn pulls_and_verification_go_through_one_budget() {
     let folder = tempfile::tempdir().expect("temp dir");
@@ -22,22 +12,26 @@ fn pulls_and_verification_go_through_one_budget() {
     let manifest = build_rows(folder.path(), "pymk", rows, 4);
     let server = TestServer::with(|config| config.fetch.warm = false);
     let mut client = Client::connect(&server);
-    assert_eq!(figure(&mut client, "background_bytes"), 0);
-    assert_eq!(figure(&mut client, "background_share_percent"), 100);
+    assert_eq!(client.figure("background", "background_bytes"), 0);
+    assert_eq!(client.figure("background", "background_share_percent"), 100);
     let source = folder.path().to_str().expect("UTF-8");
     assert_eq!(server.pull_from("pymk", source)["state"], "done");
     // The rate of pulls counts each byte once, when it is fetched; verification is counted apart.
     for name in ["background_fetched_bytes", "background_verified_bytes"] {
-        assert_eq!(figure(&mut client, name), manifest.size_bytes, "{name}");
+        assert_eq!(
+            client.figure("background", name),
+            manifest.size_bytes,
+            "{name}"
+        );
     }
     assert_eq!(
-        figure(&mut client, "background_bytes"),
+        client.figure("background", "background_bytes"),
         2 * manifest.size_bytes
     );
-    assert_eq!(figure(&mut client, "background_waiting"), 0);
+    assert_eq!(client.figure("background", "background_waiting"), 0);
     let (_, _) = server.patch("/v1/settings", json!({"fetch_bytes_per_second": 5_000_000}));
     assert_eq!(
-        figure(&mut client, "background_bytes_per_second"),
+        client.figure("background", "background_bytes_per_second"),
         5_000_000
     );
     let (_, metrics) = server.get("/metrics");
@@ -64,14 +58,14 @@ fn the_hottest_keys_are_read_in_a_new_version() {
         });
         assert_eq!(server.pull_from("pymk", &one)["state"], "done");
         let mut client = Client::connect(&server);
-        assert_eq!(figure(&mut client, "background_hot_keys"), 0);
+        assert_eq!(client.figure("background", "background_hot_keys"), 0);
         // Twenty keys, of which the next version has ten.
         let keys: Vec<String> = (1980..2000).map(|i| format!("pymk:k{i}")).collect();
         for _ in 0..200 {
             client.ask(&format!("MGET {}", keys.join(" ")));
         }
         assert_eq!(server.pull_from("pymk", &two)["state"], "done");
-        assert_eq!(figure(&mut client, "background_hot_keys"), found);
+        assert_eq!(client.figure("background", "background_hot_keys"), found);
         client.check("GET pymk:k1995", "$8|two-1995");
     }
 }

@@ -26,22 +26,11 @@ enum End {
 
 fn resident_bytes(server: &Killable) -> usize {
     let pid = server.child.as_ref().expect("it runs").id();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.expect("VmRSS").trim().trim_end_matches(" kB");
-    kib.parse::<usize>().expect("a number") * 1024
+    larder_testing::memory_bytes(pid, "VmRSS") as usize
 }
 
 fn counted_bytes(watcher: &mut Client) -> usize {
-    let info = watcher.ask("INFO memory");
-    let figure = info
-        .lines()
-        .find_map(|line| line.strip_prefix("mem_clients_normal:"));
-    figure
-        .expect("it is there")
-        .trim()
-        .parse()
-        .expect("a number")
+    watcher.figure("memory", "mem_clients_normal") as usize
 }
 
 /// Sends requests of a kind, with 500 names each, until one is refused or the connection is closed. Growth and counted bytes are

@@ -8,15 +8,6 @@ use serde_json::json;
 use crate::resp::{Client, request};
 use crate::support::TestServer;
 
-/// A figure of INFO.
-fn figure(client: &mut Client, name: &str) -> u64 {
-    let info = client.ask("INFO everything");
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.expect("a figure").parse().expect("a number")
-}
-
 /// A field of a client's line of CLIENT LIST; nothing if it is gone.
 fn field(client: &mut Client, id: &str, name: &str) -> Option<u64> {
     let list = client.ask(&format!("CLIENT LIST ID {id}"));
@@ -101,7 +92,10 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
         rest.is_empty() || rest.starts_with("-OOM 5242881 bytes or more in a request"),
         "{rest}"
     );
-    assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 1);
+    assert_eq!(
+        client.figure("everything", "client_memory_limit_disconnections"),
+        1
+    );
     // What MULTI queues is refused before it is too much, and the connection goes on.
     let value = "v".repeat(900 << 10);
     client.check("MULTI", "+OK");
@@ -178,7 +172,7 @@ fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
             );
         }
         let closed = "client_memory_limit_disconnections";
-        assert_eq!(figure(&mut client, closed), 2);
+        assert_eq!(client.figure("everything", closed), 2);
         client.check("EXISTS t|1", ":0");
         // What is not too long is set and read again, on whichever core.
         let value = "v".repeat(1 << 20);
@@ -189,7 +183,7 @@ fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
             client.send(&request(&["GET", &format!("t|{row}")]));
             assert!(client.reply() == expected, "row {row}");
         }
-        assert_eq!(figure(&mut client, closed), 2);
+        assert_eq!(client.figure("everything", closed), 2);
     }
 }
 
@@ -235,7 +229,10 @@ fn a_value_that_is_too_long_to_answer_is_refused_and_stays() {
             client.check(&format!("STRLEN t|{row}"), ":5242880");
             client.check(&format!("TTL t|{row}"), ":-1");
         }
-        assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 0);
+        assert_eq!(
+            client.figure("everything", "client_memory_limit_disconnections"),
+            0
+        );
     }
 }
 
@@ -267,7 +264,10 @@ fn a_transaction_whose_answers_turn_out_too_long_says_what_was_executed() {
             );
             client.check(&format!("GET {other}"), "$1|1");
         }
-        assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 0);
+        assert_eq!(
+            client.figure("everything", "client_memory_limit_disconnections"),
+            0
+        );
     }
 }
 
@@ -294,7 +294,10 @@ fn replies_of_other_cores_beside_a_write_are_refused_one_by_one() {
         }
         assert_eq!(client.reply(), ":0");
     }
-    assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 0);
+    assert_eq!(
+        client.figure("everything", "client_memory_limit_disconnections"),
+        0
+    );
 }
 
 #[test]
@@ -309,12 +312,12 @@ fn the_largest_clients_are_closed_when_all_together_have_too_much() {
         assert!(field(&mut watcher, &id, "tot-mem").expect("it is there") >= size as u64);
         others.push((client, id));
     }
-    let listed = figure(&mut watcher, "mem_clients_normal");
+    let listed = watcher.figure("everything", "mem_clients_normal");
     assert!((6 << 20..8 << 20).contains(&listed), "{listed}");
-    assert_eq!(figure(&mut watcher, "maxmemory_clients"), 8 << 20);
+    assert_eq!(watcher.figure("everything", "maxmemory_clients"), 8 << 20);
     let (mut last, last_id) = connect(&server);
     last.send(&unfinished(5 << 19));
-    while figure(&mut watcher, "evicted_clients") == 0 {}
+    while watcher.figure("everything", "evicted_clients") == 0 {}
     // The first had the most.
     while field(&mut watcher, &others[0].1, "qbuf").is_some() {}
     assert_eq!(others[0].0.rest(), "");
@@ -322,10 +325,10 @@ fn the_largest_clients_are_closed_when_all_together_have_too_much() {
         assert!(field(&mut watcher, id, "qbuf").is_some());
     }
     assert!(field(&mut watcher, &last_id, "qbuf").is_some());
-    let left = figure(&mut watcher, "mem_clients_normal");
+    let left = watcher.figure("everything", "mem_clients_normal");
     assert!((5 << 20..8 << 20).contains(&left), "{left}");
     drop((last, others));
-    while figure(&mut watcher, "mem_clients_normal") > 64 << 10 {}
+    while watcher.figure("everything", "mem_clients_normal") > 64 << 10 {}
     let (_, metrics) = server.get("/metrics");
     let metrics = metrics.as_str().expect("text");
     assert!(metrics.contains("larder_clients_closed_total{why=\"clients_memory\"} 1"));
@@ -339,7 +342,7 @@ fn a_client_that_takes_nothing_of_its_replies_is_closed() {
     assert_eq!(client.reply(), "+OK");
     let mut lazy = Client::connect(&server);
     lazy.send(&request(&["GET", "t|1"]).repeat(64));
-    while figure(&mut client, "client_unread_disconnections") == 0 {}
+    while client.figure("everything", "client_unread_disconnections") == 0 {}
     let mut taken = Vec::new();
     // A reset also ends the connection.
     let _ = lazy.stream.read_to_end(&mut taken);
@@ -387,7 +390,7 @@ fn slow_readers_never_have_a_writer_refused(threads: u32) {
     }
     for round in 1..4 {
         write(round);
-        assert!(figure(&mut watcher, "mem_clients_normal") < 64 << 20);
+        assert!(watcher.figure("everything", "mem_clients_normal") < 64 << 20);
     }
     let (mut whole, mut cut) = (0, 0);
     for mut client in lazy {
@@ -517,8 +520,8 @@ fn wrong_passwords_are_counted_and_slowed_and_the_right_one_still_passes() {
         .collect::<Vec<_>>();
     client.send(&request(&keys));
     assert_eq!(client.reply(), ":20");
-    assert_eq!(figure(&mut client, "acl_access_denied_auth"), 10);
-    assert_eq!(figure(&mut client, "passwords_not_looked_at"), 0);
+    assert_eq!(client.figure("everything", "acl_access_denied_auth"), 10);
+    assert_eq!(client.figure("everything", "passwords_not_looked_at"), 0);
 }
 
 #[test]
@@ -562,7 +565,10 @@ fn who_takes_replies_as_they_come_may_have_more_than_is_kept_for_one() {
         for n in 0..600 {
             assert!(client.reply() == expected, "reply {n}");
         }
-        assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 0);
+        assert_eq!(
+            client.figure("everything", "client_memory_limit_disconnections"),
+            0
+        );
     }
 }
 
@@ -584,5 +590,8 @@ fn who_takes_replies_slowly_but_steadily_is_not_closed() {
         slow.stream.get_mut().read_exact(&mut taken).unwrap();
         while age().expect("it is open") < began + second {}
     }
-    assert_eq!(figure(&mut client, "client_unread_disconnections"), 0);
+    assert_eq!(
+        client.figure("everything", "client_unread_disconnections"),
+        0
+    );
 }

@@ -22,7 +22,7 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 fn golden() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/format-2/zstd")
+    larder_testing::golden("format-2/zstd")
 }
 
 /// Replaces the dictionary of the golden version in `folder` by one that zstd does not take, and makes all checksums fit.

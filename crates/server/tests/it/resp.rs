@@ -104,6 +104,22 @@ impl Client {
         assert_eq!(self.reply(), "+OK");
     }
 
+    /// A line of a section of INFO, without its name.
+    #[track_caller]
+    pub fn info(&mut self, section: &str, name: &str) -> String {
+        let info = self.ask(&format!("INFO {section}"));
+        let mut lines = info.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("no {name} in {info}"))
+            .to_owned()
+    }
+
+    /// A number of INFO.
+    #[track_caller]
+    pub fn figure(&mut self, section: &str, name: &str) -> u64 {
+        self.info(section, name).parse().expect("a number")
+    }
+
     /// What comes until the server closes.
     pub fn rest(&mut self) -> String {
         let mut bytes = Vec::new();
@@ -350,6 +366,7 @@ fn silent_connections_do_not_keep_others_from_being_served() {
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("raised");
     eprintln!("{count} silent connections");
     let server = server();
+    let resident_bytes = || larder_testing::memory_bytes(std::process::id(), "VmRSS");
     let before = resident_bytes();
     let mut silent = Vec::new();
     for _ in 0..count {
@@ -367,19 +384,6 @@ fn silent_connections_do_not_keep_others_from_being_served() {
     let each = resident_bytes().saturating_sub(before) / count as u64;
     eprintln!("{each} bytes of memory each");
     assert!(each < 8192, "{each} bytes a connection");
-}
-
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("status");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .expect("a figure");
-    line.trim()
-        .trim_end_matches(" kB")
-        .parse::<u64>()
-        .expect("a number")
-        * 1024
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_flipped_bit_in_a_log_refuses_the_start() {
 
 #[test]
 fn a_flipped_bit_in_a_snapshot_refuses_the_start() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/journal-1");
+    let golden = larder_testing::golden("journal-1");
     for threads in THREADS {
         let folder = tempfile::tempdir().expect("a folder");
         let tables = folder.path().join("tables");

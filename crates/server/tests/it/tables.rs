@@ -19,10 +19,7 @@ const VISITED_IN_ONE_GO_MAX: u64 = 75_000;
 /// No core was held for longer than it takes to visit so many rows.
 #[track_caller]
 pub fn check_visits(client: &mut Client, visited_max: u64, what: &str) {
-    let info = client.ask("INFO tables");
-    let figure = info.split("tables_visited_at_once:").nth(1);
-    let digits = figure.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
-    let visited: u64 = digits.expect("the figure").parse().expect("a number");
+    let visited = client.figure("tables", "tables_visited_at_once");
     assert!(
         (1..=visited_max).contains(&visited),
         "{what}: {visited} rows at once"

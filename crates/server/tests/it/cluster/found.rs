@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
 use larder_protocol::resp::client::Reply;
+use larder_testing::StopAtEnd;
 use larder_types::Random;
 use larder_validate::Span;
 use larder_validate::objects::{Event, Searches, judge};
 
 use super::harness::{Cluster, Options};
 use super::histories::{cut_one_off, kill_two, stop_two};
-use super::rows::{StopAtEnd, wait_until_settled};
+use super::rows::wait_until_settled;
 use crate::judged::finder::{Finder, Request, SUBSPACES, declaration};
 use crate::judged::link::{Link, is_not_done};
 use crate::resp::Client;

@@ -478,12 +478,7 @@ impl Cluster {
 
     /// A line of INFO's part about the cluster.
     pub fn info(&self, node: usize, field: &str) -> String {
-        let text = self.ask(node, "INFO cluster");
-        let mut lines = text.split(['|', '\r', '\n']);
-        let found = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        found
-            .unwrap_or_else(|| panic!("no {field} in {text}"))
-            .to_owned()
+        self.client(node).info("cluster", field)
     }
 
     /// Status and body.

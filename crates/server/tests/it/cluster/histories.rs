@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
+use larder_testing::StopAtEnd;
 use larder_validate::record::{Outcome, Record};
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options};
-use super::rows::{StopAtEnd, wait_until_settled};
+use super::rows::wait_until_settled;
 use super::stores;
 use crate::judged::actor::{Actor, JOINS, prepare};
 use crate::judged::check_explained;

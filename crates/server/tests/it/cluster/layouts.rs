@@ -3,8 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use larder_testing::StopAtEnd;
+
 use super::harness::Cluster;
-use super::rows::StopAtEnd;
 use super::spaces::{CITIES, ask, city_of, counted, put, region_answers, started, total};
 use crate::resp::Client;
 

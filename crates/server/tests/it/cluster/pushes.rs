@@ -4,10 +4,11 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
+use larder_testing::StopAtEnd;
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options, agent};
-use super::rows::{StopAtEnd, wait_until_settled};
+use super::rows::wait_until_settled;
 use super::stores::{KEYS, mget, text, version};
 use crate::resp::Client;
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use larder_testing::StopAtEnd;
 use larder_types::Random;
 use serde_json::{Value, json};
 
@@ -180,15 +181,6 @@ fn while_writing(
         check(cluster, node, &written);
     }
     written
-}
-
-/// The writer ends also where a test fails.
-pub struct StopAtEnd<'a>(pub &'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Three nodes with two copies of each row.

@@ -3,8 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use larder_testing::StopAtEnd;
+
 use super::harness::{Cluster, Options};
-use super::rows::{StopAtEnd, wait_until_settled};
+use super::rows::wait_until_settled;
 use crate::resp::{Client, request};
 use crate::spaces::{ask_all, figure};
 

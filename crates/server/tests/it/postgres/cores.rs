@@ -3,12 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::cluster::Sql;
-use super::{POSTS_THROUGH, SCHEMA, server, server_with, with_cores};
+use super::{POSTS_THROUGH, SCHEMA, TIMELINE, server, server_with, with_cores};
 use crate::resp::Client;
 use crate::support::TestServer;
-
-const TIMELINE: &str =
-    "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
 
 const AUTHORS: usize = 8;
 const FOLLOWERS: usize = 4;
@@ -24,8 +21,7 @@ fn followed(name: &str) -> Option<(Sql, TestServer)> {
     ));
     let server = server(&sql.url(), POSTS_THROUGH);
     let mut client = Client::connect(&server);
-    let created = client.ask_words(&["JOIN.CREATE", "timeline", TIMELINE]);
-    assert_eq!(created, "+OK");
+    client.create("timeline", TIMELINE);
     Some((sql, server))
 }
 
@@ -184,15 +180,14 @@ fn all_cores_are_told() {
     let proxy = super::proxy::Proxy::to(cluster.port());
     let server = server_with(&sql.url_at(proxy.port()), POSTS_THROUGH, |_| {});
     let mut clients: Vec<Client> = (0..6).map(|_| Client::connect(&server)).collect();
-    let created = clients[0].ask_words(&["JOIN.CREATE", "timeline", TIMELINE]);
-    assert_eq!(created, "+OK");
+    clients[0].create("timeline", TIMELINE);
     let mut next = 0;
     for round in 0..2 {
         for (at, client) in clients.iter_mut().enumerate() {
             client.check(&format!("GET post|a{at}|0000000001"), "$1|x");
         }
         proxy.refuse(true);
-        clients[0].until("lost", |client| client.figure("state") != "streaming");
+        clients[0].until("lost", |client| client.of_postgres("state") != "streaming");
         for client in &mut clients {
             for read in [
                 "GET post|NEW|1",
@@ -221,7 +216,9 @@ fn all_cores_are_told() {
             let read = format!("GET post|a{}|0000000001", 10 * (round + 1) + at);
             client.until("back", |client| client.ask(&read) == "$1|x");
         }
-        clients[0].until("streaming", |client| client.figure("state") == "streaming");
+        clients[0].until("streaming", |client| {
+            client.of_postgres("state") == "streaming"
+        });
     }
 }
 

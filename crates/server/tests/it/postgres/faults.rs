@@ -1,7 +1,7 @@
 //! What is wrong in PostgreSQL is reported immediately, and by the reads that it concerns alone.
 
 use super::cluster::{Cluster, Sql};
-use super::{SCHEMA, TABLES, named, posts, server};
+use super::{SCHEMA, TABLES, TIMELINE, named, posts, server};
 use crate::resp::Client;
 use crate::support::TestServer;
 
@@ -13,8 +13,6 @@ on_one_and_on_several_cores! {
     a_renamed_label_of_an_enum_is_read,
 }
 
-const TIMELINE: &str =
-    "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
 const COPY: &str = "copy|<author>|<time:10> = copy post|<author>|<time>";
 
 /// The stream breaks at the next change, before the catalogs are compared: the rows in memory must not outlive it.
@@ -85,9 +83,9 @@ fn check_that_posts_are_followed(
     for read in ["RANGE sub|ann| sub|ann}", "RANGE tline|ann| tline|ann}"] {
         client.until(&refused, |client| client.ask(read) == refused);
     }
-    assert_eq!(client.figure("table_sub"), fault);
-    assert_eq!(client.figure("table_post"), "ok");
-    assert_eq!(client.figure("state"), "streaming");
+    assert_eq!(client.of_postgres("table_sub"), fault);
+    assert_eq!(client.of_postgres("table_post"), "ok");
+    assert_eq!(client.of_postgres("state"), "streaming");
     let (status, ready) = server.get("/readyz");
     assert_eq!(status, 200);
     let noted = format!("ready\ntable sub of PostgreSQL: {fault}\n");
@@ -153,7 +151,9 @@ fn a_table_that_is_dropped_or_renamed_leaves_the_others_followed() {
         check_that_posts_are_followed(&mut sql, &server, &mut client, &mut next, fault);
         sql.run(back);
     }
-    client.until("well again", |client| client.figure("table_sub") == "ok");
+    client.until("well again", |client| {
+        client.of_postgres("table_sub") == "ok"
+    });
     client.until("all is well", |client| {
         client.ask("RANGECOUNT tline|ann| tline|ann}") == format!(":{next}")
     });

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::cluster::{Cluster, Sql};
-use super::{SCHEMA, TABLES, server, with_cores};
+use super::{SCHEMA, TABLES, TIMELINE, server, with_cores};
 use crate::resp::Client;
 
 /// Those who are followed; as many others are not.
@@ -97,10 +97,7 @@ fn figures(cores: u32) {
     ));
     let server = server(&sql.url(), TABLES);
     let mut client = Client::connect(&server);
-    let timeline =
-        "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
-    let created = client.ask_words(&["JOIN.CREATE", "timeline", timeline]);
-    assert_eq!(created, "+OK");
+    client.create("timeline", TIMELINE);
     client.check("GET post|nobody|0000000001", "$-1");
     loads(cores, &mut client, &mut sql);
     client.check("RANGECOUNT tline|f0| tline|f0}", ":200");

@@ -2,8 +2,8 @@
 
 use super::cluster::Cluster;
 use super::proxy::Proxy;
-use super::{SCHEMA, TABLES, posts, server, server_with};
-use crate::resp::{Client, request};
+use super::{SCHEMA, TABLES, TIMELINE, posts, server, server_with};
+use crate::resp::Client;
 
 on_one_and_on_several_cores! {
     rows_are_loaded_when_they_are_read_and_follow_changes,
@@ -58,7 +58,7 @@ fn rows_are_loaded_when_they_are_read_and_follow_changes() {
     sql.run("TRUNCATE posts; INSERT INTO posts VALUES ('zoe', 1, 'first')");
     client.catch_up(&mut sql);
     client.check("RANGE post| post}", "*2|$19|post|zoe|0000000001|$5|first");
-    assert!(client.figure("state") == "streaming");
+    assert!(client.of_postgres("state") == "streaming");
 }
 
 fn a_timeline_over_tables_of_postgres_stays_fresh() {
@@ -67,12 +67,7 @@ fn a_timeline_over_tables_of_postgres_stays_fresh() {
     };
     sql.run("INSERT INTO subs VALUES ('ann', 'bob'), ('ann', 'eve'); INSERT INTO posts VALUES ('bob', 1, 'one'), ('eve', 2, 'two'), ('zoe', 3, 'three')");
     let mut client = Client::connect(&server);
-    client.send(&request(&[
-        "JOIN.CREATE",
-        "timeline",
-        "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>",
-    ]));
-    assert_eq!(client.reply(), "+OK");
+    client.create("timeline", TIMELINE);
     let range = "RANGE tline|ann| tline|ann}";
     let row = |time: u32, author: &str, body: &str| {
         let key = format!("tline|ann|{time:010}|{author}");

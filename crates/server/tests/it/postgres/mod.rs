@@ -97,6 +97,10 @@ fn server_with(url: &str, tables: &str, change: impl FnOnce(&mut ServerConfig)) 
     })
 }
 
+/// A join of the tables in [`TABLES`].
+const TIMELINE: &str =
+    "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
+
 /// A server on a database of its own with [`SCHEMA`] and [`TABLES`]. `None` without PostgreSQL.
 fn posts(name: &str) -> Option<(Sql, TestServer)> {
     let cluster = Cluster::shared()?;
@@ -108,17 +112,12 @@ fn posts(name: &str) -> Option<(Sql, TestServer)> {
 
 impl Client {
     /// A line of INFO postgres.
-    fn figure(&mut self, name: &str) -> String {
-        let info = self.ask("INFO postgres");
-        let line = info
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("postgres_{name}:")));
-        line.unwrap_or_else(|| panic!("{name} in {info}"))
-            .to_owned()
+    fn of_postgres(&mut self, name: &str) -> String {
+        self.info("postgres", &format!("postgres_{name}"))
     }
 
     fn count(&mut self, name: &str) -> u64 {
-        self.figure(name).parse().expect("a count")
+        self.of_postgres(name).parse().expect("a count")
     }
 
     /// Waits until all that is in PostgreSQL now is here.
@@ -126,7 +125,7 @@ impl Client {
         let lsn = sql.one("SELECT pg_current_wal_flush_lsn()");
         let lsn = position(&lsn);
         self.until(&format!("position {lsn}"), |client| {
-            position(&client.figure("position")) >= lsn
+            position(&client.of_postgres("position")) >= lsn
         });
     }
 

@@ -67,7 +67,9 @@ fn after_a_lost_connection_a_temporary_slot_loads_anew() {
         proxy.refuse(false);
         becomes(&mut client, &value);
         // And it is followed again.
-        client.until("streaming", |client| client.figure("state") == "streaming");
+        client.until("streaming", |client| {
+            client.of_postgres("state") == "streaming"
+        });
         change(&mut sql, "followed");
         client.catch_up(&mut sql);
         client.check("GET post|bob|0000000001", "$8|followed");
@@ -88,7 +90,7 @@ fn after_a_lost_connection_a_permanent_slot_goes_on() {
     let loads = client.count("loads");
     for round in 0..3 {
         proxy.refuse(true);
-        client.until("lost", |client| client.figure("state") != "streaming");
+        client.until("lost", |client| client.of_postgres("state") != "streaming");
         let value = format!("round {round}");
         change(&mut sql, &value);
         sql.run(
@@ -123,7 +125,7 @@ fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
     let mut client = Client::connect(&server);
     becomes(&mut client, "one");
     proxy.refuse(true);
-    client.until("lost", |client| client.figure("state") != "streaming");
+    client.until("lost", |client| client.of_postgres("state") != "streaming");
     let slot = named("larder_dropped");
     sql.run(&format!(
         "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '{slot}' AND active"
@@ -166,7 +168,7 @@ fn restarts(slot: SlotLife) {
     for (round, at_once) in [true, false, true].into_iter().enumerate() {
         change(&mut sql, "before");
         cluster.kill(at_once);
-        client.until("lost", |client| client.figure("state") != "streaming");
+        client.until("lost", |client| client.of_postgres("state") != "streaming");
         let answer = client.ask(&format!("GET post|zoe|{round:010}"));
         assert!(answer.starts_with("-SOURCE "), "{answer}");
         // What is here is served for a while.
@@ -176,7 +178,9 @@ fn restarts(slot: SlotLife) {
         let value = format!("after {round}");
         change(&mut sql, &value);
         becomes(&mut client, &value);
-        client.until("streaming", |client| client.figure("state") == "streaming");
+        client.until("streaming", |client| {
+            client.of_postgres("state") == "streaming"
+        });
         client.check(&format!("GET post|zoe|{round:010}"), "$-1");
         change(&mut sql, "followed");
         client.catch_up(&mut sql);

@@ -5,7 +5,7 @@ use larder_protocol::config::SlotLife;
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
 use super::random::{answer, ask, model};
-use super::{SCHEMA, TABLES, named, server, server_with};
+use super::{SCHEMA, TABLES, TIMELINE, named, server, server_with};
 use crate::resp::Client;
 use crate::support::TestServer;
 
@@ -22,9 +22,6 @@ on_one_and_on_several_cores! {
     what_does_not_concern_a_table_loads_nothing_anew,
 }
 
-const TIMELINE: &str =
-    "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
-
 /// A database with rows, and a server that has read them and computed from them.
 fn begin(cluster: &Cluster, name: &str) -> (Sql, TestServer, Client) {
     let mut sql = cluster.database(name);
@@ -37,10 +34,7 @@ fn begin_on(sql: &mut Sql) -> (TestServer, Client) {
     prepare(sql);
     let server = server(&sql.url(), TABLES);
     let mut client = Client::connect(&server);
-    assert_eq!(
-        client.ask_words(&["JOIN.CREATE", "timeline", TIMELINE]),
-        "+OK"
-    );
+    client.create("timeline", TIMELINE);
     becomes_as_it_is(&mut client, sql);
     (server, client)
 }
@@ -86,7 +80,9 @@ fn rows_of_a_table_that_was_out_of_the_publication_for_a_moment_are_found() {
     becomes_as_it_is(&mut client, &mut sql);
     // In one transaction.
     undone(&mut sql);
-    client.until("streaming", |client| client.figure("state") == "streaming");
+    client.until("streaming", |client| {
+        client.of_postgres("state") == "streaming"
+    });
     sql.run(&format!(
         "BEGIN; ALTER PUBLICATION larder DROP TABLE posts; {CHANGES} ALTER PUBLICATION larder ADD TABLE posts; COMMIT"
     ));
@@ -134,7 +130,9 @@ fn rows_that_a_publication_left_out_for_a_moment_are_found() {
             "ALTER PUBLICATION larder SET TABLE posts, subs",
         ),
     ] {
-        client.until("streaming", |client| client.figure("state") == "streaming");
+        client.until("streaming", |client| {
+            client.of_postgres("state") == "streaming"
+        });
         becomes_as_it_is(&mut client, &mut sql);
         sql.run(away);
         sql.run(CHANGES);
@@ -155,11 +153,11 @@ fn rows_of_a_transaction_from_before_a_table_was_published_are_found() {
     writer.run("BEGIN");
     writer.run(CHANGES);
     sql.run("ALTER PUBLICATION larder ADD TABLE posts");
-    client.until("seen", |client| client.figure("table_post") != "ok");
+    client.until("seen", |client| client.of_postgres("table_post") != "ok");
     // The other table does not wait for the transaction.
     client.check("RANGECOUNT sub|ann| sub|ann}", ":1");
     client.until("published", |client| {
-        client.figure("table_post").contains(
+        client.of_postgres("table_post").contains(
             "it is read when the transactions that write in PostgreSQL at present have ended",
         )
     });
@@ -186,7 +184,9 @@ fn an_update_that_did_not_tell_the_key_before_it_leaves_no_row_behind() {
     sql.run("ALTER TABLE posts REPLICA IDENTITY DEFAULT");
     becomes_as_it_is(&mut client, &mut sql);
     // A column that had another's name for a moment.
-    client.until("streaming", |client| client.figure("state") == "streaming");
+    client.until("streaming", |client| {
+        client.of_postgres("state") == "streaming"
+    });
     sql.run("ALTER TABLE posts ADD COLUMN other text; BEGIN; ALTER TABLE posts RENAME body TO kept; ALTER TABLE posts RENAME other TO body; COMMIT");
     sql.run("UPDATE posts SET body = 'of the other' WHERE time = 4");
     sql.run("BEGIN; ALTER TABLE posts RENAME body TO other; ALTER TABLE posts RENAME kept TO body; COMMIT");
@@ -208,7 +208,9 @@ fn a_table_that_is_swapped_by_rename_is_another_table() {
     sql.run("INSERT INTO posts VALUES ('bob', 8, 'into the next')");
     becomes_as_it_is(&mut client, &mut sql);
     // There and back between two looks.
-    client.until("streaming", |client| client.figure("state") == "streaming");
+    client.until("streaming", |client| {
+        client.of_postgres("state") == "streaming"
+    });
     sql.run(&swap("next", "before"));
     sql.run("INSERT INTO posts VALUES ('bob', 9, 'into the one before')");
     sql.run(&swap("before", "next"));
@@ -271,17 +273,14 @@ fn a_permanent_slot_does_not_go_on_behind_a_gap() {
         config.postgres.slot_name = named("behind_a_gap");
     });
     let mut client = Client::connect(&server);
-    assert_eq!(
-        client.ask_words(&["JOIN.CREATE", "timeline", TIMELINE]),
-        "+OK"
-    );
+    client.create("timeline", TIMELINE);
     for away in [
         "DROP PUBLICATION larder",
         "ALTER PUBLICATION larder DROP TABLE posts",
     ] {
         becomes_as_it_is(&mut client, &mut sql);
         proxy.refuse(true);
-        client.until("lost", |client| client.figure("state") != "streaming");
+        client.until("lost", |client| client.of_postgres("state") != "streaming");
         sql.run(away);
         sql.run(CHANGES);
         sql.run(match away.starts_with("DROP") {
@@ -289,7 +288,9 @@ fn a_permanent_slot_does_not_go_on_behind_a_gap() {
             false => "ALTER PUBLICATION larder ADD TABLE posts",
         });
         proxy.refuse(false);
-        client.until("streaming", |client| client.figure("state") == "streaming");
+        client.until("streaming", |client| {
+            client.of_postgres("state") == "streaming"
+        });
         becomes_as_it_is(&mut client, &mut sql);
         undone(&mut sql);
     }

@@ -4,7 +4,7 @@ use larder_protocol::config::SlotLife;
 
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
-use super::{CORES, POSTS_THROUGH, SCHEMA, named, server_with};
+use super::{CORES, POSTS_THROUGH, SCHEMA, TIMELINE, named, server_with};
 use crate::resp::Client;
 
 on_one_and_on_several_cores! {
@@ -130,12 +130,7 @@ fn run(cluster: &Cluster, seed: u64, slot: SlotLife, rounds: u64) {
     // Connections come to any of the cores.
     let connections = 2 * u64::from(CORES.get()) - 1;
     let mut clients: Vec<Client> = (0..connections).map(|_| Client::connect(&server)).collect();
-    let definition =
-        "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
-    assert_eq!(
-        clients[0].ask_words(&["JOIN.CREATE", "timeline", definition]),
-        "+OK"
-    );
+    clients[0].create("timeline", TIMELINE);
     for round in 0..rounds {
         // Changes and reads at the same time: loads race with the stream.
         let mut writer = sql.another();
@@ -179,7 +174,9 @@ fn run(cluster: &Cluster, seed: u64, slot: SlotLife, rounds: u64) {
             }
         });
         for client in &mut clients {
-            client.until("streaming", |client| client.figure("state") == "streaming");
+            client.until("streaming", |client| {
+                client.of_postgres("state") == "streaming"
+            });
             client.catch_up(&mut sql);
             check_all(client, &mut sql, seed);
         }

@@ -33,7 +33,7 @@ fn check_on(sql: &mut Sql, tables: &str, expected: &str, mend: &str) {
         client.ask("RANGECOUNT t| t}"),
         format!("-SOURCE {expected}")
     );
-    assert!(client.figure("state").contains(expected));
+    assert!(client.of_postgres("state").contains(expected));
     if !mend.is_empty() {
         sql.run(mend);
         client.until("mended", |client| client.ask("RANGECOUNT t| t}") == ":0");

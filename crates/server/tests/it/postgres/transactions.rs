@@ -21,7 +21,7 @@ fn a_transaction_that_is_applied_in_parts_is_settling_until_joins_show_all_of_it
     assert_eq!(created, "+OK");
     sql.run("INSERT INTO posts VALUES ('bob', 0, 'x')");
     client.check("GET total|bob", "$1|1");
-    assert_eq!(client.figure("settling"), "0");
+    assert_eq!(client.of_postgres("settling"), "0");
     for round in 1..4 {
         sql.run(&format!(
             "INSERT INTO posts SELECT 'bob', n + {round} * 10000, 'x' FROM generate_series(1, 5000) n"
@@ -29,7 +29,7 @@ fn a_transaction_that_is_applied_in_parts_is_settling_until_joins_show_all_of_it
         client.until("in parts", |client| {
             client.count("transactions_in_parts") == round
         });
-        client.until("settled", |client| client.figure("settling") == "0");
+        client.until("settled", |client| client.of_postgres("settling") == "0");
         let total = (1 + round * 5000).to_string();
         client.check("GET total|bob", &format!("${}|{total}", total.len()));
     }
@@ -92,7 +92,7 @@ fn a_slot_that_waits_for_an_open_transaction_is_reported_and_stops() {
         "a slot that waits for the transaction of pid {pid} (database {database}, user postgres, application nightly job, open for "
     );
     client.until(&blocker, |client| {
-        client.figure("state").starts_with(&blocker)
+        client.of_postgres("state").starts_with(&blocker)
     });
     let (status, ready) = server.get("/readyz");
     let ready = ready.as_str().expect("text").to_owned();
@@ -110,11 +110,13 @@ fn a_slot_that_waits_for_an_open_transaction_is_reported_and_stops() {
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender'";
     let mut client = Client::connect(&server);
     client.until(&blocker, |client| {
-        client.figure("state").starts_with(&blocker)
+        client.of_postgres("state").starts_with(&blocker)
     });
     assert_eq!(sql.one(waiting), "1");
     writer.run("COMMIT");
-    client.until("streaming", |client| client.figure("state") == "streaming");
+    client.until("streaming", |client| {
+        client.of_postgres("state") == "streaming"
+    });
     client.check("GET post|bob|0000000002", "$3|two");
 }
 
@@ -131,9 +133,11 @@ fn a_slot_that_waits_for_a_prepared_transaction_is_reported() {
     let mut client = Client::connect(&server);
     let blocker = "a slot that waits for the prepared transaction 'forgotten one' (open for ";
     client.until(blocker, |client| {
-        client.figure("state").starts_with(blocker)
+        client.of_postgres("state").starts_with(blocker)
     });
     sql.run("COMMIT PREPARED 'forgotten one'");
-    client.until("streaming", |client| client.figure("state") == "streaming");
+    client.until("streaming", |client| {
+        client.of_postgres("state") == "streaming"
+    });
     client.check("GET post|bob|0000000001", "$3|one");
 }

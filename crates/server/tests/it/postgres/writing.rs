@@ -1,7 +1,7 @@
 //! Writes to tables of PostgreSQL: refused, or made there.
 
 use super::cluster::{Cluster, Sql};
-use super::{SCHEMA, posts, server};
+use super::{SCHEMA, TIMELINE, posts, server};
 use crate::resp::Client;
 use crate::support::TestServer;
 
@@ -114,12 +114,7 @@ fn a_timeline_shows_what_its_reader_has_just_written_through() {
         return;
     };
     let mut client = Client::connect(&server);
-    let definition =
-        "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
-    assert_eq!(
-        client.ask_words(&["JOIN.CREATE", "timeline", definition]),
-        "+OK"
-    );
+    client.create("timeline", TIMELINE);
     client.check("RANGECOUNT tline|ann| tline|ann}", ":0");
     assert_eq!(client.ask_words(&["SET", "sub|ann|bob", ""]), "+OK");
     for round in 1..20 {

@@ -35,7 +35,7 @@ fn fill(client: &mut Client, objects: usize) {
 }
 
 fn work_max(client: &mut Client) -> u64 {
-    figure(client, "search_turn_work_max")
+    client.figure("search", "search_turn_work_max")
 }
 
 #[test]
@@ -154,13 +154,6 @@ fn each_turn_of_the_largest_searches_does_bounded_work_and_others_are_answered()
     }
 }
 
-fn figure(client: &mut Client, name: &str) -> u64 {
-    let info = ask(client, &["INFO", "search"]);
-    let rest = info.split(&format!("{name}:")).nth(1).expect("a figure");
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().expect("a number")
-}
-
 #[test]
 fn a_search_that_takes_longer_than_it_may_is_an_error() {
     let server = server(1);
@@ -235,7 +228,7 @@ fn searches_end_when_their_clients_disconnect() {
     assert_eq!(ask(other, &["PING"]), "+PONG");
     drop(clients);
     let begun = std::time::Instant::now();
-    while figure(other, "search_abandoned") < CLIENTS {
+    while other.figure("search", "search_abandoned") < CLIENTS {
         let is_hanging = begun.elapsed().as_secs() > 120;
         assert!(!is_hanging, "the searches were not given up");
     }
