@@ -1,4 +1,4 @@
-//! Peak memory of whole processes: files that unpack to gigabytes, and the largest values.
+//! Peak memory of processes: files that decompress to gigabytes, and the largest values.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -9,23 +9,25 @@ use std::process::{Command, Stdio};
 use crate::support::{Server, larder, run_ok, spawn_server, spawn_server_with};
 
 const MIB: u64 = 1 << 20;
-/// What a process may take beyond `--memory`.
+/// Memory that a process may use in addition to `--memory`.
 const BESIDES: u64 = 128 * MIB;
 
-/// What became of a process that ran to its end.
+/// The outcome of a process.
 struct Measured {
     exit_code: Option<i32>,
     stderr: String,
     peak_bytes: u64,
 }
 
-/// Runs its arguments behind the first, and writes into the file that the first names what most they took of memory, in KiB.
+/// Runs the command in its arguments after the first, and writes the peak memory in KiB to the file in the first
+/// argument.
 const MEASURE: &str = "import resource, subprocess, sys\n\
     ended = subprocess.run(sys.argv[2:]).returncode\n\
     open(sys.argv[1], 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))\n\
     sys.exit(ended)";
 
-/// A process begins with what its parent takes as its peak, and this one has many tests: a small one starts it.
+/// A child's peak memory begins with the memory of its parent, and this process is large. A small process therefore
+/// starts the command.
 fn run_measured(command: &Command, folder: &Path) -> Measured {
     let (log, peak) = (folder.join("stderr"), folder.join("peak"));
     let mut measure = Command::new("python3");
@@ -157,14 +159,14 @@ fn very_many_rows_of_one_key_stay_within_the_memory() {
     assert_eq!(value.trim_end(), format!("{zeros}{:05}", ROWS - 1));
 }
 
-/// The 200,000 rows of the file share one text of 8 MiB, so that its 1.6 kB are 1.6 TB of values.
+/// The 200,000 rows of the file share one text of 8 MiB, so its 1.6 kB represent 1.6 TB of values.
 #[test]
 fn a_long_value_that_many_rows_share_stays_within_the_memory_and_stops_when_asked() {
     let temp = tempfile::tempdir().unwrap();
     let input =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../ingest/tests/golden/long_value.parquet");
     let log = temp.path().join("stderr");
-    // A build that does not stop ends at some gigabytes of a file, not at the disk's end.
+    // Limits the file size, so that a build that does not stop fails before it fills the disk.
     let build = "ulimit -f 8388608; exec \"$0\" build --store s --memory 256MiB --key id --value v \
          --out \"$1/out\" --temp \"$1\" \"$2\"";
     let mut child = Command::new("sh")
@@ -182,12 +184,12 @@ fn a_long_value_that_many_rows_share_stays_within_the_memory_and_stops_when_aske
         line.and_then(|line| line.split_whitespace().next()?.parse().ok())
             .unwrap_or(0)
     };
-    // Far more has gone through it than the memory holds.
+    // Far more data than the memory holds has been written.
     while number("io", "wchar:") < 600 * MIB && child.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
     let peak = number("status", "VmHWM:") * 1024;
-    // SAFETY: the child is ours and not waited for yet; the call has no other effect than its signal.
+    // SAFETY: the child is ours and has not been waited for; the call only sends a signal.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let status = child.wait().unwrap();
     let said = std::fs::read_to_string(log).unwrap();
@@ -201,12 +203,12 @@ fn a_long_value_that_many_rows_share_stays_within_the_memory_and_stops_when_aske
     assert!(!temp.path().join("out").exists());
 }
 
-/// The byte at `at` of the large value.
+/// Returns the byte at offset `at` of the large value.
 fn byte(at: u64) -> u8 {
     b'!' + (at % 1_000_003 % 89) as u8
 }
 
-/// Rows `big` of so many bytes and `small`, as a TSV file without quotes.
+/// Writes the rows `big` (`size` bytes) and `small` as a TSV file without quotes.
 fn write_large(path: &Path, size: u64) {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path).unwrap());
     file.write_all(b"key\tvalue\nbig\t").unwrap();
@@ -220,7 +222,7 @@ fn write_large(path: &Path, size: u64) {
     file.write_all(b"\nsmall\tv\n").unwrap();
 }
 
-/// Sends a command of one key and reads its bulk reply; every byte is checked, none kept.
+/// Sends a command for one key, and verifies every byte of its bulk reply without storing it.
 fn check_part(server: &Server, command: &str, from: u64, size: u64) {
     let mut stream = TcpStream::connect(&server.resp).unwrap();
     stream
@@ -312,7 +314,8 @@ fn a_value_of_exactly_a_gibibyte_is_built_pushed_and_read_and_one_byte_more_is_r
     );
     let warm = server.peak_anonymous_bytes();
 
-    // All of a value is read to check it, through the map: a read that must go to disk takes the system's cache, and no memory of the server's.
+    // Verification reads the complete value through the map. A read from disk uses the kernel's page cache, not the
+    // server's memory.
     assert!(server.stop().success());
     let segment = data.join("stores/s/v0000000001/p00000.segment");
     evict(&segment);
@@ -339,7 +342,7 @@ fn a_value_of_exactly_a_gibibyte_is_built_pushed_and_read_and_one_byte_more_is_r
     assert!(cold <= 64 * MIB, "{} MiB", cold / MIB);
 }
 
-/// Asks the system to forget what it holds of the file. It keeps what somebody mapped and touched.
+/// Drops the file from the page cache, except for pages that a process has mapped and accessed.
 fn evict(path: &Path) {
     use std::os::fd::AsRawFd;
     let file = File::open(path).unwrap();
@@ -353,7 +356,7 @@ impl Server {
         std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").unwrap();
     }
 
-    /// The highest that its memory has been, without what it maps of files now.
+    /// Returns the peak memory, without the file mappings that exist now.
     fn peak_anonymous_bytes(&self) -> u64 {
         let bytes = |figure: &str| larder_testing::memory_bytes(self.pid(), figure);
         bytes("VmHWM").saturating_sub(bytes("RssFile"))

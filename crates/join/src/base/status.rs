@@ -1,6 +1,6 @@
-//! Status ranges: which parts of a table are filled. What is not covered is not known.
+//! Status ranges: the filled parts of a table. Other parts are unknown.
 //!
-//! Ranges do not overlap. Each has a number, that of its fill.
+//! Ranges do not overlap. Each has the number of its fill.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,18 +9,18 @@ use crate::base::key_range::KeyRange;
 
 #[derive(Debug, Default)]
 pub struct Status {
-    /// By its start: a range's end and number.
+    /// Maps the start of each range to its end and number.
     ranges: BTreeMap<Box<[u8]>, End>,
     bytes: usize,
 }
 
 type End = (Box<[u8]>, u32);
 
-/// What a range costs in the map beside its bytes.
+/// Memory of a range in the map, besides its bytes.
 const RANGE_BYTES: usize = 48;
 
 impl Status {
-    /// The range that covers all of `lo..hi`, if one does.
+    /// Returns the number of the range that covers all of `lo..hi`, if there is one.
     pub fn covering(&self, lo: &[u8], hi: &[u8]) -> Option<u32> {
         let (_, (end, number)) = self
             .ranges
@@ -36,14 +36,15 @@ impl Status {
         last.is_some_and(|(_, (end, _))| **end > *key)
     }
 
-    /// The first range.
+    /// Returns the number of the first range.
     pub fn first(&self) -> Option<u32> {
         self.ranges
             .first_key_value()
             .map(|(_, (_, number))| *number)
     }
 
-    /// How far a range is filled without a gap from its start, or, in reverse, from its end.
+    /// Returns the end of the filled part at the start of `range`, or, in reverse, the start of the filled part at its
+    /// end.
     pub fn edge(&self, range: &KeyRange, reverse: bool) -> Box<[u8]> {
         let mut at: &[u8] = if reverse { &range.hi } else { &range.lo };
         if reverse {
@@ -70,7 +71,7 @@ impl Status {
         at.min(&range.hi).into()
     }
 
-    /// The ranges that share keys with `lo..hi`, in order.
+    /// Returns the numbers of the ranges that overlap `lo..hi`, in order.
     pub fn overlapping(&self, lo: &[u8], hi: &[u8]) -> Vec<u32> {
         if lo >= hi {
             return Vec::new();
@@ -89,7 +90,7 @@ impl Status {
         first.into_iter().chain(rest).collect()
     }
 
-    /// The parts of `range` that no range covers, in order.
+    /// Returns the parts of `range` that no range covers, in order.
     pub fn gaps(&self, range: &KeyRange) -> Vec<KeyRange> {
         let mut gaps = Vec::new();
         let mut at: &[u8] = &range.lo;

@@ -1,4 +1,4 @@
-//! A definition that has been checked by itself; `catalog` checks it against the other joins and the tables.
+//! A definition that is valid by itself; `catalog` checks it against the other joins and the tables.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -16,17 +16,17 @@ type Names = HashMap<String, SlotId, BuildHasherDefault<Folded>>;
 
 #[derive(Debug, Clone)]
 pub struct Definition {
-    /// As it was written.
+    /// The definition as written.
     pub text: String,
     pub shape: Shape,
     pub mode: JoinMode,
     pub slots: Vec<Slot>,
     /// In the order of the text.
     pub sources: Vec<Source>,
-    /// The source that says what the value is.
+    /// The index of the source that produces the value.
     pub value: usize,
     pub output_column: usize,
-    /// What a row that does not exist reads as.
+    /// The value that an absent row reads as.
     pub otherwise: Option<Vec<u8>>,
 }
 
@@ -34,12 +34,12 @@ pub struct Definition {
 pub struct Source {
     pub operator: Operator,
     pub pattern: Pattern,
-    /// All must hold for a row to count.
+    /// Conditions that a row must satisfy to be used.
     pub conditions: Vec<Bound>,
     pub column: usize,
 }
 
-/// A condition, ready to be tested.
+/// A compiled condition.
 #[derive(Debug, Clone)]
 pub struct Bound {
     pub slot: Option<SlotId>,
@@ -49,7 +49,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Whether a value of the slot, or of the row, is inside. An empty one, which is none, never is.
+    /// Whether a value of the slot, or of the row, satisfies the condition. An empty value never does.
     pub fn holds(&self, value: &[u8]) -> bool {
         if value.is_empty() {
             return false;
@@ -62,7 +62,7 @@ impl Bound {
 }
 
 impl Source {
-    /// Whether a row with this value is inside the bounds on values.
+    /// Whether a row with this value satisfies the conditions on values.
     pub fn admits(&self, value: &[u8]) -> bool {
         self.conditions
             .iter()
@@ -78,7 +78,7 @@ impl Definition {
     /// Parses and checks a definition.
     ///
     /// # Errors
-    /// The first column at which it means nothing, and why.
+    /// The column of the first error, and the reason.
     pub fn parse(text: &str) -> Result<Self, DefinitionError> {
         if let Some(column) = text.chars().position(|c| c == char::from(OBJECT_MARK)) {
             let message = "a definition has no zero byte: no table's name begins with one";
@@ -151,13 +151,13 @@ impl Definition {
         })
     }
 
-    /// Whether writes keep the output fresh.
+    /// Whether writes maintain the output.
     pub fn is_maintained(&self) -> bool {
         matches!(self.mode, JoinMode::Push | JoinMode::Auto)
     }
 }
 
-/// Gathers the slots of all patterns, their widths, and the bytes that end those without.
+/// Collects the slots of all patterns, their widths, and the bytes that end slots without a width.
 fn slots(syntax: &Syntax) -> Result<(Vec<Slot>, Names), DefinitionError> {
     let mut slots: Vec<Slot> = Vec::new();
     let mut names = Names::default();
@@ -308,7 +308,7 @@ fn bound(condition: &Condition, names: &Names, source: &Pattern) -> Result<Bound
     })
 }
 
-/// The one clause that is not a `check`.
+/// Returns the index of the only clause that is not a `check`.
 fn value_source(syntax: &Syntax) -> Result<usize, DefinitionError> {
     let mut values = syntax
         .clauses
@@ -435,7 +435,7 @@ fn undefined_slots(
 mod tests {
     use super::*;
 
-    /// The column and the start of the message of a definition that is refused.
+    /// Asserts that a definition is rejected, at this column and with this part of the message.
     #[track_caller]
     fn refused(text: &str, column: usize, message: &str) {
         let error = Definition::parse(text).expect_err(text);

@@ -1,6 +1,7 @@
-//! Which ranges of rows are here that are kept elsewhere, each with a mark for the evictor and how often it is pinned.
+//! The loaded ranges of rows with an external source or another owner, each with a mark for the evictor and a pin
+//! count.
 //!
-//! 1. A range that something was computed from stays while its pins do.
+//! 1. A range that fills were computed from is kept while it is pinned.
 
 use crate::base::key_range::KeyRange;
 use crate::base::slab::{Slab, Vacant};
@@ -12,7 +13,7 @@ pub struct Supplied {
     ranges: Slab<Here>,
 }
 
-/// A range that was supplied.
+/// A loaded range.
 pub struct Here {
     pub range: KeyRange,
     pub pins: u32,
@@ -40,7 +41,7 @@ impl Supplied {
         self.status.holds(key)
     }
 
-    /// The parts of a range that are not here.
+    /// Marks a range as read. Returns its parts that are not loaded.
     pub fn read(&mut self, range: &KeyRange) -> Vec<KeyRange> {
         for number in self.status.overlapping(&range.lo, &range.hi) {
             self.ranges.get_mut(number).visited = true;
@@ -57,14 +58,14 @@ impl Supplied {
         }
     }
 
-    /// How often a range is pinned, and its mark for the evictor. Nothing if another has its number by now.
+    /// Returns a range's pin count and its mark for the evictor, or `None` if its number was reused.
     pub fn marks(&mut self, number: u32, serial: u32) -> Option<(u32, &mut bool)> {
         let here = self.ranges.at_mut(number)?;
         let is_there = here.serial == serial && !here.is_vacant();
         is_there.then_some((here.pins, &mut here.visited))
     }
 
-    /// A range by its number. `None` if another range has the number by now.
+    /// Returns a range by its number, or `None` if the number was reused.
     pub fn range(&self, number: u32, serial: u32) -> Option<&KeyRange> {
         let here = self.ranges.at(number)?;
         (here.serial == serial && !here.is_vacant()).then_some(&here.range)
@@ -82,12 +83,12 @@ impl Supplied {
         number
     }
 
-    /// The numbers of the ranges that share keys with one.
+    /// Returns the numbers of the ranges that overlap `range`.
     pub fn overlapping(&self, range: &KeyRange) -> Vec<u32> {
         self.status.overlapping(&range.lo, &range.hi)
     }
 
-    /// The ranges, each with its number.
+    /// Iterates over the ranges with their numbers.
     pub fn numbered(&self) -> impl Iterator<Item = (u32, &KeyRange)> {
         self.ranges
             .iter()

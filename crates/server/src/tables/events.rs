@@ -1,12 +1,12 @@
-//! Keyspace events, as Redis has them: a change of a base row or an object is published under the name of what happened.
+//! Keyspace events, as in Redis: the change of a base row or an object is published under the name of the event.
 //!
 //! | channel | message | selected by |
 //! |---|---|---|
 //! | `__keyspace@0__:<key>` | the event | `K` |
 //! | `__keyevent@0__:<event>` | the key | `E` |
 //!
-//! `CONFIG SET notify-keyspace-events` selects the classes of events; as long as it selects none, nothing here costs anything. Events
-//! are published by the core that has the row, when the change is in the log's buffer.
+//! `CONFIG SET notify-keyspace-events` selects the classes of events; while none is selected, this module has no cost.
+//! The core that owns the row publishes the events, after the change is in the log's buffer.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use super::{KEY_CHANNEL, Tables};
 
 const EVENT_CHANNEL: &[u8] = b"__keyevent@0__:";
 
-/// The classes, in the order in which Redis shows them, each with its bit.
+/// The classes in the order in which Redis shows them, with their bits.
 const CLASSES: [(char, u32); 12] = [
     ('g', GENERIC),
     ('$', STRING),
@@ -45,7 +45,7 @@ const MODULE: u32 = 1 << 11;
 /// The classes that `A` stands for: all but `n` and `m`.
 const ALL: u32 = 0b1111_1111_1100;
 
-/// Which events are published.
+/// The classes of events that are published.
 #[derive(Default)]
 pub struct SelectedEvents(AtomicU32);
 
@@ -55,12 +55,12 @@ impl SelectedEvents {
         self.0.load(Relaxed) & (KEYSPACE | KEYEVENT) != 0
     }
 
-    /// Whether the channels of keys carry these events.
+    /// Whether events are published on the channels of keys.
     pub fn have_keyspace(&self) -> bool {
         self.0.load(Relaxed) & KEYSPACE != 0
     }
 
-    /// Selects the classes that letters stand for. `None`: one of them stands for none, and nothing changes.
+    /// Selects the classes of these letters. Returns `None`, without a change, if a letter is invalid.
     pub fn select(&self, letters: &[u8]) -> Option<()> {
         let mut bits = 0;
         for &letter in letters {
@@ -80,7 +80,7 @@ impl SelectedEvents {
         Some(())
     }
 
-    /// The letters, as Redis shows them.
+    /// Returns the selected classes as letters, as Redis shows them.
     pub fn letters(&self) -> String {
         let bits = self.0.load(Relaxed);
         let mut letters = String::new();
@@ -105,7 +105,7 @@ impl SelectedEvents {
 /// The class and the name of an event.
 type Event = (u32, Cow<'static, str>);
 
-/// The events of one change of the row of a key, in their order.
+/// Returns the events of one change of a key's row, in order.
 fn events(change: &LogEntry, key: &[u8], by: Option<&Executing>) -> [Option<Event>; 2] {
     let by_this = by.filter(|by| by.makes_change_of(key));
     match change {
@@ -113,7 +113,7 @@ fn events(change: &LogEntry, key: &[u8], by: Option<&Executing>) -> [Option<Even
         LogEntry::Remove { .. } => removed(by_this),
         LogEntry::Expire { at: Some(_), .. } => match by {
             Some(by) if by.sets_deadline => [Some((GENERIC, "expire".into())), None],
-            // The deadline stays, or moves with the value.
+            // The expiry time stays, or is set together with the value.
             _ => [None, None],
         },
         LogEntry::Expire { at: None, .. } => match by.map(|by| by.id) {
@@ -126,18 +126,18 @@ fn events(change: &LogEntry, key: &[u8], by: Option<&Executing>) -> [Option<Even
     }
 }
 
-/// The event of a command on JSON documents: its name in lower case.
+/// Returns the event of a command on JSON documents: its name in lower case.
 fn json_event(id: Id) -> Option<Event> {
     let name = spec(id).name;
     let is_json = name.starts_with("JSON.");
     is_json.then(|| (MODULE, name.to_ascii_lowercase().into()))
 }
 
-/// The event of a value that was put. `by`: the command that put it.
+/// Returns the event of a value that the command `by` has put. An object put without a command has lost expired fields.
 fn put(is_object: bool, by: Option<&Executing>) -> Event {
     let Some(by) = by else {
         return match is_object {
-            // Fields whose time has come.
+            // Fields have expired.
             true => (HASH, "hexpired".into()),
             false => (STRING, "set".into()),
         };
@@ -165,7 +165,7 @@ fn put(is_object: bool, by: Option<&Executing>) -> Event {
     (class, name.into())
 }
 
-/// The events of a value that was removed. `by`: the command that removed it; without one, its time had come.
+/// Returns the events of a value that the command `by` has removed. Without a command, the value has expired.
 fn removed(by: Option<&Executing>) -> [Option<Event>; 2] {
     let deleted = Some((GENERIC, "del".into()));
     let Some(by) = by else {
@@ -174,7 +174,7 @@ fn removed(by: Option<&Executing>) -> [Option<Event>; 2] {
     match by.id {
         Id::Rename | Id::RenameNx => [Some((GENERIC, "rename_from".into())), None],
         Id::HDel | Id::HGetDel => [Some((HASH, "hdel".into())), deleted],
-        // What the key had goes for what it has now.
+        // The key's new value replaces the old one.
         Id::Set
         | Id::SetEx
         | Id::PSetEx
@@ -195,7 +195,7 @@ impl Tables {
             return;
         }
         let by = self.executing.borrow();
-        // One buffer holds the names of all channels, one after the other.
+        // A buffer for the names of all channels, reused.
         let mut channel = Vec::new();
         for change in changes {
             let Some(key) = change.row().map(row_key) else {

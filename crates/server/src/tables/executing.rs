@@ -1,15 +1,16 @@
-//! The command that a core executes, for what is made of its changes: events, and invalidations that skip the writer.
+//! The command that a core is executing, for the effects of its changes: events, and invalidations that skip the
+//! writer.
 
 use larder_protocol::commands::{Command, Id};
 
 use super::Tables;
 
-/// A command while it is executed.
+/// A command during its execution.
 pub struct Executing {
     pub id: Id,
     pub writes: bool,
     pub client: u64,
-    /// It gives its key a time to live, and does not keep the one that there was.
+    /// Whether it sets a TTL, and does not keep the existing one.
     pub sets_deadline: bool,
     keys: Vec<Box<[u8]>>,
 }
@@ -29,8 +30,8 @@ impl Executing {
         self.keys.iter().any(|own| **own == *key)
     }
 
-    /// Whether the command makes the changes of this key that are logged while it is executed. Others come from values whose time has come.
-    /// A command without keys, such as RANGEDEL, writes any.
+    /// Whether the command itself makes the changes of this key that are logged during its execution. Other changes are
+    /// those of expired values. A command without keys, such as RANGEDEL, may change any key.
     pub fn makes_change_of(&self, key: &[u8]) -> bool {
         self.writes && (self.keys.is_empty() || self.has_key(key))
     }
@@ -56,13 +57,13 @@ fn sets_deadline(command: Command<'_>) -> bool {
 }
 
 impl Tables {
-    /// Whether it matters which command makes a change.
+    /// Whether the command that makes a change must be known.
     #[inline]
     fn are_changes_reported(&self) -> bool {
         self.is_tracking() || self.handle.events.are_any()
     }
 
-    /// Runs what executes a client's command.
+    /// Runs `run`, which executes a client's command.
     pub fn executing<T>(&self, command: Command<'_>, client: u64, run: impl FnOnce() -> T) -> T {
         if !self.are_changes_reported() {
             return run();

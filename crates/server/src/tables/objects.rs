@@ -1,8 +1,8 @@
-//! Objects among the rows of tables: a key has a row, or an object, or neither of them.
+//! Objects among the rows of tables: a key has a row, or an object, or neither.
 //!
-//! An object (a hash, a JSON document) is the row that [`larder_types::object_row`] names, and its value is what
-//! [`larder_space::object::Object::encode`] makes of it. So it is logged, replicated, moved and expired as any row is. Where an engine has no
-//! objects, that costs a look at a flag.
+//! An object (a hash or a JSON document) is stored as the row [`larder_types::object_row`], with the value of
+//! [`larder_space::object::Object::encode`]. It is therefore logged, replicated, moved and expired like any row. In an
+//! engine without objects, the cost is the check of a flag.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -16,13 +16,13 @@ use larder_types::{is_plain, object_key, object_row, text_row, with_object_row};
 
 use super::{Refusal, Tables, Unanswered, refusal};
 
-/// How large an object may be: each change decodes it and encodes it again, and a core has others to serve.
+/// Maximum size of an object. Each change decodes and encodes it, which delays other clients of the core.
 pub const OBJECT_BYTES_MAX: usize = 4 << 20;
 
-/// Hashes whose fields go at once.
+/// Maximum number of hashes whose expired fields are removed in one step.
 const LATE_AT_ONCE: usize = 64;
 
-/// What is kept under a key.
+/// The type of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Text,
@@ -33,7 +33,7 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Kind; 3] = [Kind::Text, Kind::Hash, Kind::Json];
 
-    /// As TYPE and SCAN know it.
+    /// The type's name for TYPE and SCAN.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Text => "string",
@@ -48,7 +48,7 @@ impl Kind {
             .find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
     }
 
-    /// Of an object as it is kept.
+    /// Returns the type of an encoded object.
     pub fn of_object(bytes: &[u8]) -> Kind {
         match ObjectView::kind_of(bytes) {
             ObjectKind::Json => Kind::Json,
@@ -57,13 +57,13 @@ impl Kind {
     }
 }
 
-/// Redis's text.
+/// Redis's error message.
 pub fn wrong_type() -> Refusal {
     let message = "Operation against a key holding the wrong kind of value".to_owned();
     (Code::WrongType, message)
 }
 
-/// Hands over the object of a key as it is kept. `None`: there is none.
+/// Passes a key's encoded object to `read`. Returns `None` if there is none.
 #[inline]
 pub fn read_object<T>(
     engine: &mut Engine,
@@ -75,7 +75,7 @@ pub fn read_object<T>(
         return None;
     }
     with_object_row(key, |row| {
-        // What it has whose time has come goes first.
+        // Remove the object or its fields first, if they have expired.
         engine.expires_at(row, now);
         let (bytes, _) = engine.base_row(row)?;
         if ObjectView::next_expiry_ms(bytes).is_some_and(|at| at <= now) {
@@ -85,7 +85,7 @@ pub fn read_object<T>(
     })
 }
 
-/// Takes the fields out of a hash whose time has come, and the hash with its last.
+/// Removes expired fields of a hash, and the hash with its last field.
 #[cold]
 fn drop_late_fields(engine: &mut Engine, row: &[u8], now: u64) {
     let at = engine.expires_at(row, now);
@@ -104,16 +104,17 @@ fn drop_late_fields(engine: &mut Engine, row: &[u8], now: u64) {
             }),
     };
     if let Err(error) = done {
-        // They are not seen all the same: who reads a hash looks at their times.
+        // The fields are invisible nevertheless: readers of a hash check expiry times.
         tracing::debug!(%error, "fields that have expired stay for now");
     }
 }
 
-/// When fields of a core's hashes go: of each hash the first. They go when it is read, or when anything is read; within a second at the latest.
+/// The expiry times of hash fields on a core: the earliest of each hash. Expired fields are removed by a read of the
+/// hash, or by any read, and within a second at the latest.
 #[derive(Default)]
 pub(super) struct FieldTimes {
     times: RefCell<Times>,
-    /// The earliest; `u64::MAX` if there is none.
+    /// The earliest time; `u64::MAX` if there is none.
     next: Cell<Next>,
 }
 
@@ -138,7 +139,7 @@ impl FieldTimes {
         self.next.get().0 <= now
     }
 
-    /// After rows were put or removed.
+    /// Updates the times after rows were put or removed.
     pub fn note(&self, changes: &[LogEntry]) {
         for change in changes {
             match change {
@@ -151,7 +152,7 @@ impl FieldTimes {
         }
     }
 
-    /// A row is put whose fields go from this time on, or is none that has such.
+    /// Sets the earliest expiry time of a hash's fields; `None` removes it.
     pub fn set(&self, row: &[u8], at: Option<u64>) {
         let Some(key) = object_key(row) else { return };
         let times = &mut *self.times.borrow_mut();
@@ -169,7 +170,7 @@ impl FieldTimes {
         self.next.set(Next(next));
     }
 
-    /// Some keys of hashes that have fields whose time has come.
+    /// Returns the keys of some hashes with expired fields.
     fn due(&self, now: u64) -> Vec<Box<[u8]>> {
         let times = self.times.borrow();
         let due = times.by_time.iter().take_while(|(at, _)| *at <= now);
@@ -183,7 +184,7 @@ pub fn has_object(engine: &mut Engine, key: &[u8], now: u64) -> bool {
     read_object(engine, key, now, |_| ()).is_some()
 }
 
-/// The row that a key has: its object's, or else its own.
+/// Returns the row of a key: its object's, or else its own.
 pub fn row_of<'k>(engine: &mut Engine, key: &'k [u8], now: u64) -> Cow<'k, [u8]> {
     match has_object(engine, key, now) {
         true => object_row(key).into(),
@@ -191,7 +192,7 @@ pub fn row_of<'k>(engine: &mut Engine, key: &'k [u8], now: u64) -> Cow<'k, [u8]>
     }
 }
 
-/// Puts a row that expires at `at`, if that is some time; returns what the outputs wait for.
+/// Puts a row that expires at `at`, if that is set. Returns the change that outputs wait for.
 pub fn put_until(
     engine: &mut Engine,
     row: &[u8],
@@ -207,7 +208,7 @@ pub fn put_until(
 }
 
 /// # Errors
-/// The key has a row of text, so it has no object.
+/// The key has a row of text, so it cannot have an object.
 pub fn refuse_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
     let row = &*text_row(key);
     engine.expires_at(row, now);
@@ -218,14 +219,14 @@ pub fn refuse_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refu
 }
 
 /// # Errors
-/// The key cannot have an object: its table is computed, or kept in PostgreSQL, or its row is text.
+/// The key cannot have an object: its table is computed, or in PostgreSQL, or its row is text.
 pub fn refuse_no_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<(), Refusal> {
     refuse_computed(engine, key)?;
     refuse_text(engine, key, now)
 }
 
 /// # Errors
-/// The key's table is computed, or kept in PostgreSQL.
+/// The key's table is computed, or in PostgreSQL.
 pub fn refuse_computed(engine: &Engine, key: &[u8]) -> Result<(), Refusal> {
     if is_plain(key) {
         return Ok(());
@@ -238,7 +239,7 @@ pub fn refuse_computed(engine: &Engine, key: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes the object of a key; says whether there was one, and what that waits for.
+/// Removes the object of a key. Returns whether it existed, and the change that outputs wait for.
 pub fn remove_object(
     engine: &mut Engine,
     key: &[u8],
@@ -252,17 +253,17 @@ pub fn remove_object(
 }
 
 impl Tables {
-    /// Takes some fields out whose time has come.
+    /// Removes some expired fields.
     pub(super) fn drop_due_fields(&self, engine: &mut Engine, now: u64) {
         for key in self.field_times.due(now) {
             let left = read_object(engine, &key, now, ObjectView::next_expiry_ms).flatten();
-            // It has gone with its slot, or could not be put; else it is noted again when the change is.
+            // The hash may have moved with its slot, or the change failed. Otherwise, the change sets the time again.
             let again = left.map(|at| at.max(now + 1000));
             with_object_row(&key, |row| self.field_times.set(row, again));
         }
     }
 
-    /// At the start: of all hashes that there are.
+    /// Records the times of all hashes at startup.
     pub(super) fn note_field_times(&self) {
         let engine = self.engine.borrow();
         for table in engine.tables() {
@@ -280,7 +281,7 @@ impl Tables {
         }
     }
 
-    /// Of rows that came with their slots, or left with them.
+    /// Updates the times of rows that arrived or left with their slots.
     pub(super) fn note_moved_field_times(&self, rows: &[Box<[u8]>]) {
         if rows.is_empty() {
             return;
@@ -293,7 +294,7 @@ impl Tables {
         }
     }
 
-    /// Whether hashes have fields whose time has come, which go some at a time. Who reads one hash does not see them.
+    /// Whether hashes have expired fields, which are removed in steps. Reads of a hash do not return them.
     pub fn has_late_fields(&self) -> bool {
         self.field_times.are_due(self.now())
     }

@@ -1,13 +1,14 @@
-//! A core's part of client-side caching: reads of its rows are noted, and their changes reported (see `clients::tracking`).
+//! A core's part of client-side caching: records reads of its rows, and reports their changes (see
+//! `clients::tracking`).
 //!
-//! | key | its change is known by |
+//! | key | changes are known from |
 //! |---|---|
 //! | base row, object | the log of changes |
-//! | row that a maintained join computes | the engine, which also reports what it evicts or has yet to recompute |
-//! | row of a join that is not maintained, or kept in PostgreSQL | nothing: its value is stale as soon as it is read |
-//! | group of rows (SMEMBERS, ZRANGE and their kin) | nothing, as above |
+//! | row of a maintained join | the engine, which also reports rows that it evicts or must recompute |
+//! | row of a join that is not maintained, or in PostgreSQL | nothing: its value is stale as soon as it is read |
+//! | group of rows (SMEMBERS, ZRANGE and similar) | nothing, as above |
 //!
-//! 1. A change is reported before its writer is answered, and before other engines are told that it is reflected here.
+//! 1. A change is reported before its writer receives a reply, and before it is acknowledged to other engines.
 
 use std::cell::{Cell, RefCell};
 
@@ -23,7 +24,7 @@ const NOBODY: u64 = 0;
 #[derive(Default)]
 pub(super) struct Tracked {
     table: RefCell<Table>,
-    /// Clients were notified that the lease has ended.
+    /// Whether clients were notified that the lease has expired.
     lease_has_ended: Cell<bool>,
 }
 
@@ -33,7 +34,8 @@ impl Tables {
         self.handle.tracking.is_on()
     }
 
-    /// Notes that a client has just read by a key here: its row, or a group of rows, of which no change is reported under that key.
+    /// Records that a client has just read a key here: its row, or a group of rows, whose changes are not reported
+    /// under that key.
     pub fn track_read(&self, client: &Client, key: &[u8], is_group: bool) {
         let tracker = client.tracker.load_full();
         let tracker = tracker.filter(|tracker| tracker.tracks_reads());
@@ -53,7 +55,7 @@ impl Tables {
         }
     }
 
-    /// Has the engine report changes of a row that it computes. Returns whether it can.
+    /// Makes the engine report changes of a row that it computes. Returns whether it can.
     fn track_computed(&self, key: &[u8]) -> bool {
         let mut engine = self.engine.borrow_mut();
         let is_tracked = !self.is_supplied_in(&engine, key) && engine.track(&text_row(key));
@@ -78,13 +80,13 @@ impl Tables {
         for change in changes {
             match change.row() {
                 Some(row) => self.invalidate_key(row_key(row)),
-                // Many rows have gone, or a join is new or dropped and its keys belong to another table now.
+                // Many rows were removed; or a join was created or dropped, and its keys belong to another table now.
                 None => self.forget_tracked(),
             }
         }
     }
 
-    /// Reports what the engine has found to be stale.
+    /// Reports rows that the engine has found to be stale.
     pub(super) fn invalidate_stale(&self, engine: &mut Engine) {
         let stale = engine.take_stale();
         self.invalidate(&stale);
@@ -107,14 +109,15 @@ impl Tables {
         tracking.broadcast(key, by);
     }
 
-    /// Has all clients forget all keys: rows may change elsewhere, or mean something else.
+    /// Makes all clients drop all keys: rows may change elsewhere, or have another meaning.
     pub(super) fn forget_tracked(&self) {
         let tracking = &self.handle.tracking;
         self.tracked.table.borrow_mut().clear(tracking);
         tracking.invalidate_all();
     }
 
-    /// The node's lease has ended, or is held (again): while it is not, others may write the rows that clients have cached.
+    /// Handles the end or the renewal of the node's lease. Without it, other nodes may write the rows that clients have
+    /// cached.
     pub(super) fn note_lease(&self, is_held: bool) {
         let was_lost = self.tracked.lease_has_ended.replace(!is_held);
         let has_keys = !self.tracked.table.borrow().is_empty();

@@ -1,7 +1,7 @@
-//! Keys that connections watch between WATCH and EXEC: who changes the row of one leaves a mark.
+//! Keys that connections watch between WATCH and EXEC: a change of a watched row sets a mark.
 //!
-//! 1. A mark is left before anything else is done to the engine, so an EXEC on this core, or in a pause, sees all that
-//!    happened before it.
+//! 1. A mark is set before any other operation on the engine, so an EXEC on this core, or in a pause, sees all earlier
+//!    changes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,18 +14,18 @@ use larder_types::{row_key, text_row, with_object_row};
 use super::objects::has_object;
 use super::{Gate, Tables};
 
-/// Set when something changed that a connection watches.
+/// Set when a row that a connection watches has changed.
 pub type Mark = Arc<AtomicBool>;
 
 type Marks = Vec<Weak<AtomicBool>>;
 
-/// A core's keys that are watched. Who does not care any more has dropped the mark.
+/// A core's watched keys. A connection that ends its WATCH drops the mark.
 #[derive(Default)]
 pub(super) struct Watched {
     marks: RefCell<HashMap<Box<[u8]>, Marks>>,
 }
 
-/// Marks that nobody cares for are looked for when there are so many keys, and a power of two.
+/// Minimum number of keys at which dropped marks are removed, and again at each power of two.
 const CLEAN_AT: usize = 1024;
 
 impl Watched {
@@ -51,7 +51,7 @@ impl Watched {
         }
     }
 
-    /// Slots moved to another node: their rows may change there.
+    /// Sets the marks of slots that moved to another node, where their rows may change.
     pub fn note_moved(&self, has_moved: &dyn Fn(u16) -> bool) {
         self.marks.borrow_mut().retain(|key, marks| {
             let stays = !has_moved(row_slot(key));
@@ -70,7 +70,7 @@ fn set(mark: &Weak<AtomicBool>) {
 }
 
 impl Tables {
-    /// Lets rows go whose time has come, which marks them.
+    /// Removes expired rows, which sets their marks.
     pub fn expire_due(&self, keys: &[Vec<u8>]) {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
@@ -78,11 +78,11 @@ impl Tables {
             let _ = engine.expires_at(&text_row(key), now);
             has_object(&mut engine, key, now);
         }
-        // A failure is kept, and refuses the next write.
+        // A failure is recorded and makes the next write fail.
         let _ = self.log(&mut engine, &mut Gate::default());
     }
 
-    /// Has `mark` be set when the base row of a key changes, comes or goes on this core.
+    /// Registers `mark` to be set when the base row of a key is changed, added or removed on this core.
     pub fn watch(&self, key: &[u8], mark: &Mark) {
         let mut marks = self.watched.marks.borrow_mut();
         if marks.len() >= CLEAN_AT && marks.len().is_power_of_two() {

@@ -1,4 +1,4 @@
-//! Tables whose rows live in PostgreSQL (`[tables.<name>]`): what the server does with `larder-postgres`.
+//! Tables whose rows are in PostgreSQL (`[tables.<name>]`): connects the engines to `larder-postgres`.
 //!
 //! ```text
 //!  GET, RANGE ─► engine: Needs ───► read (waits) ──► Database::load ──┐
@@ -7,14 +7,14 @@
 //!  engines ◄── follow, apply ◄── CoreMessage::Postgres ◄── spread ◄────────┘
 //! ```
 //!
-//! Where there are several cores each keeps what it reads itself: it has it loaded, and is told of all changes. So what a
-//! core answers is of one position of PostgreSQL's log, whatever tables it is computed from, and no core waits for another.
+//! Each of several cores loads and keeps the rows that it reads, and receives all changes. A core's replies therefore
+//! reflect one position of PostgreSQL's log, whatever tables they are computed from, and no core waits for another.
 //!
 //! Invariants:
-//! 1. Each core applies what it is told in the order in which the connection's thread sent it. What all are told is numbered: cores
-//!    that have applied the same number are at the same position.
-//! 2. No row of such a table is in the journal: PostgreSQL keeps it.
-//! 3. While the cores are paused they stand at one number, and nothing is applied.
+//! 1. Each core applies updates in the order in which the connection's thread sent them. Updates for all cores are
+//!    numbered: cores that have applied the same number are at the same position.
+//! 2. The journal contains no rows of these tables: PostgreSQL stores them.
+//! 3. While the cores are paused, they are at the same number, and apply nothing.
 
 mod apply;
 mod follow;
@@ -40,10 +40,10 @@ use super::{Refusal, TablesHandle};
 use crate::error::Error;
 use crate::supervision::Supervisor;
 
-/// PostgreSQL cuts longer names off.
+/// PostgreSQL truncates longer names.
 const SLOT_NAME_MAX: usize = 63;
 
-/// The database and the tables that it keeps.
+/// The database connection, and the mapped tables.
 pub struct Postgres {
     database: Database,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -51,10 +51,10 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Begins to connect, if there are tables to keep there. Whether the database can be reached is not waited for.
+    /// Starts to connect, if there are mapped tables. Does not wait for the connection.
     ///
     /// # Errors
-    /// The address cannot be read, or the system gives no thread.
+    /// The address is invalid, or the system cannot create a thread.
     pub fn start(
         config: &ServerConfig,
         tables: Arc<TablesHandle>,
@@ -100,7 +100,7 @@ impl Postgres {
         }))
     }
 
-    /// The mapped table that a key is of.
+    /// Returns the mapped table of a key.
     pub(crate) fn table_of(&self, key: &[u8]) -> Option<&Mapping> {
         let mut mappings = self.mappings.iter();
         mappings.find(|mapping| key.starts_with(&mapping.prefix))
@@ -110,7 +110,7 @@ impl Postgres {
         self.database.stats()
     }
 
-    /// Ends the connections, and drops a permanent slot.
+    /// Closes the connections, and drops a permanent slot.
     pub fn stop(&self) {
         self.database.stop();
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +119,8 @@ impl Postgres {
     }
 }
 
-/// Nodes of a cluster may have the same configuration, and each follows PostgreSQL by itself: so the slot of each has the node's name in it.
+/// The name of a node's replication slot. Nodes of a cluster may have the same configuration, but each needs its own
+/// slot, so the name contains the node's name.
 fn slot_of_node(slot_name: &str, node: &str) -> String {
     let clean = |byte: u8| match byte.to_ascii_lowercase() {
         byte @ (b'a'..=b'z' | b'0'..=b'9' | b'_') => char::from(byte),
@@ -130,16 +131,16 @@ fn slot_of_node(slot_name: &str, node: &str) -> String {
     if own == node && name.len() <= SLOT_NAME_MAX {
         return name;
     }
-    // Other names may come to the same.
+    // Different node names may yield the same text.
     let sum = format!("_{:08x}", checksum32(node.as_bytes(), 0));
     let kept = name.len().min(SLOT_NAME_MAX - sum.len());
     format!("{}{sum}", &name[..kept])
 }
 
-/// Has the engine know which tables' rows come from PostgreSQL.
+/// Declares the mapped tables to the engine.
 ///
 /// # Errors
-/// A table has rows of its own, or a join computes it.
+/// A table has its own rows, or a join computes it.
 pub(super) fn declare(engine: &mut Engine, config: &ServerConfig) -> Result<(), Error> {
     for table in &config.mapped {
         let prefix = table.prefix().as_bytes();
@@ -160,7 +161,7 @@ pub(super) fn declare(engine: &mut Engine, config: &ServerConfig) -> Result<(), 
     Ok(())
 }
 
-/// How an error of PostgreSQL's is answered.
+/// The error to report for an error of PostgreSQL.
 fn refusal(error: larder_postgres::Error) -> Refusal {
     use larder_postgres::Error;
     let code = match error {
