@@ -1,4 +1,5 @@
-//! Background work on stores: all of it goes through one budget, and the hottest keys are read in a version before it goes live.
+//! Background work on stores: it shares one budget, and the hottest keys are read in a new version before it goes
+//! live.
 
 use serde_json::json;
 
@@ -16,7 +17,7 @@ fn pulls_and_verification_go_through_one_budget() {
     assert_eq!(client.figure("background", "background_share_percent"), 100);
     let source = folder.path().to_str().expect("UTF-8");
     assert_eq!(server.pull_from("pymk", source)["state"], "done");
-    // The rate of pulls counts each byte once, when it is fetched; verification is counted apart.
+    // The rate limit of pulls counts each byte once, when it is fetched. Verification is counted separately.
     for name in ["background_fetched_bytes", "background_verified_bytes"] {
         assert_eq!(
             client.figure("background", name),
@@ -59,7 +60,7 @@ fn the_hottest_keys_are_read_in_a_new_version() {
         assert_eq!(server.pull_from("pymk", &one)["state"], "done");
         let mut client = Client::connect(&server);
         assert_eq!(client.figure("background", "background_hot_keys"), 0);
-        // Twenty keys, of which the next version has ten.
+        // Of these twenty keys, the next version has ten.
         let keys: Vec<String> = (1980..2000).map(|i| format!("pymk:k{i}")).collect();
         for _ in 0..200 {
             client.ask(&format!("MGET {}", keys.join(" ")));

@@ -1,5 +1,6 @@
-//! What a client has the server keep counts as the client's, whatever its kind: at `server.client_memory` it is refused, or the connection is
-//! closed with a reason, and what is counted is about what the process grows by.
+//! Memory that the server holds for a client counts toward that client, whatever its kind. At `server.client_memory`,
+//! requests are rejected, or the connection is closed with an error. The counted bytes are close to the growth of the
+//! process.
 
 use std::net::SocketAddr;
 
@@ -9,18 +10,18 @@ use crate::killable::Killable;
 use crate::resp::{Client, request};
 
 const LIMIT: usize = 16 << 20;
-/// Names and keys of one request.
+/// Number of names or keys per request.
 const AT_ONCE: usize = 500;
-/// More than the limit has room for, of every kind.
+/// Enough requests to exceed the limit with every kind.
 const REQUESTS_MAX: usize = 400;
 
-/// How a kind ends at the limit.
+/// The effect of the limit on a kind of memory.
 enum End {
-    /// A request is refused; what was there stays.
+    /// The request is rejected, and existing state stays.
     Refused,
-    /// The connection is closed behind an error.
+    /// The connection is closed after an error.
     Closed,
-    /// More is kept in place of what was there.
+    /// New state replaces older state.
     Bounded,
 }
 
@@ -33,8 +34,8 @@ fn counted_bytes(watcher: &mut Client) -> usize {
     watcher.figure("memory", "mem_clients_normal") as usize
 }
 
-/// Sends requests of a kind, with 500 names each, until one is refused or the connection is closed. Growth and counted bytes are
-/// those before that.
+/// Sends requests of one kind, with 500 names each, until one is rejected or the connection is closed. Compares the
+/// growth and the counted bytes before that.
 #[track_caller]
 fn check(kind: &str, words: &[&str], name: impl Fn(usize) -> String, end: &End) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -66,7 +67,7 @@ fn check(kind: &str, words: &[&str], name: impl Fn(usize) -> String, end: &End) 
                 Some(_) => frames += 1,
             }
         }
-        // What is closed answers no more.
+        // A closed connection does not reply.
         client.try_send(&request(&["PING"]));
         while why.is_none() {
             match client.reply_or_end() {

@@ -1,4 +1,4 @@
-//! What one client may do to the server and to the others: wrong protocols, and more than its share.
+//! The effect of one client on the server and on other clients: wrong protocols, and excessive resource use.
 
 use std::io::{Read, Write};
 
@@ -8,27 +8,27 @@ use serde_json::json;
 use crate::resp::{Client, request};
 use crate::support::TestServer;
 
-/// A field of a client's line of CLIENT LIST; nothing if it is gone.
+/// Returns a field of the client's line in CLIENT LIST, or `None` if the client is gone.
 fn field(client: &mut Client, id: &str, name: &str) -> Option<u64> {
     let list = client.ask(&format!("CLIENT LIST ID {id}"));
     let mut words = list.split_whitespace();
     words.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 
-/// A client, and its number.
+/// Returns a client and its id.
 fn connect(server: &TestServer) -> (Client, String) {
     let mut client = Client::connect(server);
     let id = client.ask("CLIENT ID")[1..].to_owned();
     (client, id)
 }
 
-/// A request whose last argument has not come whole, but its first `size` bytes.
+/// Returns a request whose last argument is incomplete, with its first `size` bytes.
 fn unfinished(size: usize) -> Vec<u8> {
     let head = format!("*2\r\n$4\r\nECHO\r\n${}\r\n", size + 1);
     [head.as_bytes(), &vec![b'x'; size]].concat()
 }
 
-/// A page of any site can have a browser send this, with a body of the page's choice.
+/// A web page of any site can make a browser send this, with a body of its choice.
 #[test]
 fn http_ends_the_connection_before_its_body_is_executed() {
     let server = TestServer::start();
@@ -85,7 +85,7 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
     });
     let mut client = Client::connect(&server);
     let mut greedy = Client::connect(&server);
-    // It may be closed before all is sent.
+    // The server may close the connection before everything is sent.
     let _ = greedy.stream.get_mut().write_all(&unfinished(5 << 20));
     let rest = greedy.rest();
     assert!(
@@ -96,7 +96,7 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
         client.figure("everything", "client_memory_limit_disconnections"),
         1
     );
-    // What MULTI queues is refused before it is too much, and the connection goes on.
+    // MULTI rejects a command before the queue exceeds the limit, and the connection remains usable.
     let value = "v".repeat(900 << 10);
     client.check("MULTI", "+OK");
     for _ in 0..2 {
@@ -111,7 +111,7 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
     );
     assert!(client.ask("EXEC").starts_with("-EXECABORT"));
     client.check("EXISTS t|1", ":0");
-    // An answer that would be too long is refused, inside a transaction and outside.
+    // A reply that would exceed the limit is rejected, in a transaction and outside.
     for _ in 0..3 {
         client.send(&request(&["SET", "t|1", &value]));
         assert_eq!(client.reply(), "+OK");
@@ -133,7 +133,7 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
     client.check("GET t|2", "$1|x");
 }
 
-/// A server whose clients may have 2 MiB each.
+/// Starts a server with a limit of 2 MiB per client.
 fn server_of_small_clients(threads: u32) -> TestServer {
     TestServer::with(|config| {
         config.server.threads = threads;
@@ -159,7 +159,7 @@ fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
             ),
         ] {
             let mut refused = Client::connect(&server);
-            // It may be closed before all is sent.
+            // The server may close the connection before everything is sent.
             let _ = refused.stream.get_mut().write_all(request.as_bytes());
             let rest = refused.rest();
             assert!(
@@ -174,7 +174,7 @@ fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
         let closed = "client_memory_limit_disconnections";
         assert_eq!(client.figure("everything", closed), 2);
         client.check("EXISTS t|1", ":0");
-        // What is not too long is set and read again, on whichever core.
+        // Values below the limit can be written and read, on every core.
         let value = "v".repeat(1 << 20);
         let expected = format!("$1048576|{value}");
         for row in (0..6).cycle().take(60) {
@@ -187,7 +187,7 @@ fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
     }
 }
 
-/// Rows may be longer than their reader may have: they were written when one might have more.
+/// A row may be longer than the reply limit, because it was written under a higher limit.
 #[test]
 fn a_value_that_is_too_long_to_answer_is_refused_and_stays() {
     for threads in [1, 2] {
@@ -214,14 +214,14 @@ fn a_value_that_is_too_long_to_answer_is_refused_and_stays() {
                 client.check(&ask, refused);
             }
             client.check(&format!("GETRANGE t|{row} 0 1"), "$2|vv");
-            // A transaction is refused before it begins.
+            // A transaction that would remove the value is rejected before it executes.
             client.check("MULTI", "+OK");
             client.check(&format!("SET n|{row} x"), "+QUEUED");
             client.check("SET n|other x", "+QUEUED");
             client.check(&format!("GETDEL t|{row}"), "+QUEUED");
             client.check("EXEC", refused);
             client.check(&format!("EXISTS n|{row} n|other"), ":0");
-            // What only reads them is refused alone.
+            // In a transaction that only reads the value, only the read fails.
             client.check("MULTI", "+OK");
             client.check(&format!("SET n|{row} x"), "+QUEUED");
             client.check(&format!("GET t|{row}"), "+QUEUED");
@@ -236,7 +236,8 @@ fn a_value_that_is_too_long_to_answer_is_refused_and_stays() {
     }
 }
 
-/// How long its answers are is known when they are there: values that it sets, and answers several times.
+/// The length of some replies is known only after execution: values that the transaction itself writes and returns
+/// several times.
 #[test]
 fn a_transaction_whose_answers_turn_out_too_long_says_what_was_executed() {
     for threads in [1, 2] {
@@ -271,7 +272,7 @@ fn a_transaction_whose_answers_turn_out_too_long_says_what_was_executed() {
     }
 }
 
-/// Writes do not wait for their client to take what was answered before them.
+/// Writes are executed although the client has not read the replies before them.
 #[test]
 fn replies_of_other_cores_beside_a_write_are_refused_one_by_one() {
     let server = TestServer::with(|config| {
@@ -318,7 +319,7 @@ fn the_largest_clients_are_closed_when_all_together_have_too_much() {
     let (mut last, last_id) = connect(&server);
     last.send(&unfinished(5 << 19));
     while watcher.figure("everything", "evicted_clients") == 0 {}
-    // The first had the most.
+    // The first client used the most memory.
     while field(&mut watcher, &others[0].1, "qbuf").is_some() {}
     assert_eq!(others[0].0.rest(), "");
     for (_, id) in &others[1..] {
@@ -344,13 +345,13 @@ fn a_client_that_takes_nothing_of_its_replies_is_closed() {
     lazy.send(&request(&["GET", "t|1"]).repeat(64));
     while client.figure("everything", "client_unread_disconnections") == 0 {}
     let mut taken = Vec::new();
-    // A reset also ends the connection.
+    // A reset is as good an end of the connection as a close.
     let _ = lazy.stream.read_to_end(&mut taken);
     assert!(taken.len() < 64 << 20, "{}", taken.len());
 }
 
-/// Clients that ask for a large table and do not read, while all of it is overwritten: the writer is never refused, and each reader
-/// gets rows of one moment, or the end of its connection.
+/// Clients request a large table and do not read the reply, while all of its rows are overwritten. The writer is
+/// never rejected. Each reader receives the rows of one moment, or its connection is closed.
 fn slow_readers_never_have_a_writer_refused(threads: u32) {
     const ROWS: usize = 20_000;
     let server = TestServer::with(|config| {
@@ -378,7 +379,7 @@ fn slow_readers_never_have_a_writer_refused(threads: u32) {
     for client in &mut lazy {
         client.send(&request(&["RANGE", "b|", "b}"]));
     }
-    // Each has been answered so far as its socket takes it.
+    // Each socket holds as much of the reply as it accepts.
     let mut watcher = Client::connect(&server);
     for client in &mut lazy {
         let mut line = [0; 1];
@@ -423,14 +424,14 @@ fn slow_readers_never_have_a_writer_refused_on_two_cores() {
     slow_readers_never_have_a_writer_refused(2);
 }
 
-/// Pipelines of reads of a row that another core has, whose replies are not taken.
+/// Pipelines of reads of a row on another core, whose replies the client does not read.
 #[test]
 fn what_other_cores_answer_waits_there_until_it_is_taken() {
     const READS: usize = 200;
     let server = TestServer::with(|config| config.server.threads = 2);
     let mut watcher = Client::connect(&server);
     let value = "v".repeat(100 << 10);
-    // One of these rows is on the other core, whichever the connection is on.
+    // Some of these rows are on the other core, whichever core has the connection.
     let mut lazy: Vec<(Client, String)> = (0..6).map(|_| connect(&server)).collect();
     for (row, (client, _)) in lazy.iter_mut().enumerate() {
         let name = format!("t|{row}");
@@ -485,7 +486,8 @@ fn a_command_that_names_more_commands_than_there_are_is_refused() {
     );
 }
 
-/// Ten wrong guesses are answered at once, over whichever protocol; then one a second, right or wrong.
+/// Ten wrong passwords are answered immediately, over both protocols together. After that, one attempt per second is
+/// checked, right or wrong.
 #[test]
 fn wrong_passwords_are_counted_and_slowed_and_the_right_one_still_passes() {
     let server = TestServer::with(|config| config.server.password = "secret".to_owned());
@@ -509,11 +511,11 @@ fn wrong_passwords_are_counted_and_slowed_and_the_right_one_still_passes() {
         let body: serde_json::Value = response.body_mut().read_json().expect("JSON");
         assert_eq!(body["error"]["code"], json!("WRONGPASS"));
     }
-    // Its turn comes within a second; what was sent behind it waits.
+    // The attempt is checked within a second. Requests after it wait.
     client.send(&[request(&["AUTH", "secret"]), request(&["SET", "t|1", "x"])].concat());
     assert_eq!(client.reply(), "+OK");
     assert_eq!(client.reply(), "+OK");
-    // More than ten arguments: the limits before the password are gone.
+    // More than ten arguments, which exceeds the limit that applies before the password.
     let keys = ["EXISTS"]
         .into_iter()
         .chain(["t|1"; 20])
@@ -543,7 +545,7 @@ fn an_address_that_others_reach_needs_a_password_or_a_word_that_it_is_meant() {
     });
 }
 
-/// Replies may add up to any number of bytes, as long as they are taken.
+/// Replies of any total size are sent as long as the client reads them.
 #[test]
 fn who_takes_replies_as_they_come_may_have_more_than_is_kept_for_one() {
     for threads in [1, 2] {
@@ -572,7 +574,8 @@ fn who_takes_replies_as_they_come_may_have_more_than_is_kept_for_one() {
     }
 }
 
-/// A socket takes more only when much of its buffer is free: that comes late where little is taken at a time.
+/// A socket accepts more data only when much of its buffer is free. With a slow reader, that takes longer than the
+/// timeout.
 #[test]
 fn who_takes_replies_slowly_but_steadily_is_not_closed() {
     let server = TestServer::with(|config| config.server.unread_timeout_seconds = 2);
@@ -582,7 +585,7 @@ fn who_takes_replies_slowly_but_steadily_is_not_closed() {
     let (mut slow, id) = connect(&server);
     crate::bounds::take_in_small_steps(slow.stream.get_ref());
     slow.send(&request(&["GET", "t|1"]).repeat(64));
-    // A little in each second, well beyond the time in which nothing may be taken.
+    // Reads a little each second, for much longer than the timeout.
     let mut age = || field(&mut client, &id, "age");
     let began = age().expect("it is open");
     let mut taken = vec![0; 512 << 10];

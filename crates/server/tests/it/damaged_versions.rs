@@ -1,4 +1,5 @@
-//! Versions whose bytes are wrong though every checksum fits: refused by a pull, and after a restart no more than their own store is affected.
+//! Versions with invalid content but valid checksums: a pull rejects them, and after a restart only their own store
+//! is affected.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +39,7 @@ fn spoil_dictionary(folder: &Path) {
     let end = start + footer.dictionary_size as usize;
     let dictionary = [&[0x37, 0xa4, 0x30, 0xec][..], &[1; 200]].concat();
     footer.dictionary_size = dictionary.len() as u64;
-    // XXH3-64, as all checksums of a footer are.
+    // XXH3-64, like all checksums of a footer.
     footer.dictionary_check = key_hash(&dictionary);
     let parts = [
         &before[..start],
@@ -88,7 +89,7 @@ fn a_damaged_store_leaves_the_server_ready_unless_configured_otherwise() {
     check_unreadable(&mut server, "-CORRUPTED ", "dictionary is invalid");
 }
 
-/// The file system refuses a file: the reason differs from damage, and the server reports it the same way.
+/// The file system rejects a read of a file. The reason differs from damage, but is reported in the same way.
 #[test]
 fn a_store_whose_files_cannot_be_read_is_reported_as_a_damaged_one() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -106,7 +107,7 @@ fn a_store_whose_files_cannot_be_read_is_reported_as_a_damaged_one() {
     check_unreadable(&mut server, "-IOERR ", "repair that, and restart larder");
 }
 
-/// A pipe has no writer, so a start that reads it waits forever.
+/// A pipe has no writer, so that a start that reads it would wait forever.
 #[test]
 fn pipes_in_place_of_the_files_of_a_store_do_not_block_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -132,7 +133,8 @@ fn pipes_in_place_of_the_files_of_a_store_do_not_block_the_start() {
     );
 }
 
-/// One store's live version is not open, for a reason that contains `why`; the other store is whole.
+/// Checks that the live version of one store is not open, for a reason that contains `why`, and that the other store
+/// is served.
 fn check_unreadable(server: &mut TestServer, code: &str, why: &str) {
     let mut client = Client::connect(server);
     assert_eq!(client.ask("GET whole:k1"), "$5|value");

@@ -1,4 +1,5 @@
-//! Plain keys, which have no `:` or `|` or begin with a zero byte: they hold texts and objects as every key does.
+//! Plain keys, which contain no `:` or `|`, and keys that begin with a zero byte hold strings and objects like all
+//! others.
 
 use crate::redis_words::{check_all, servers};
 use crate::resp::{Client, TIMELINE};
@@ -93,7 +94,7 @@ fn a_key_that_begins_with_a_zero_byte_holds_any_value() {
     for server in servers() {
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         for (words, reply) in [
-            // Keys of several cores.
+            // These keys are on several cores.
             (&["MSET", "\0a", "1", "\0b", "2", "\0\0:c", "3"][..], "+OK"),
             (&["MGET", "\0a", "a", "\0\0:c"], "*3|$1|1|$-1|$1|3"),
             (&["MSETNX", "\0d", "1", "\0b", "2"], ":0"),
@@ -137,7 +138,8 @@ fn a_key_that_begins_with_a_zero_byte_holds_any_value() {
         ] {
             assert_eq!(client.ask_words(words), reply, "{words:?}");
         }
-        // What another client does to the key aborts EXEC; to a key with such a row it does not.
+        // A change of the watched key by another client aborts EXEC. A change of the key without the zero byte does
+        // not.
         for (key, reply) in [("\0b", "*-1"), ("b", "*1|$1|5")] {
             client.ask_words(&["SET", "\0b", "5"]);
             assert_eq!(client.ask_words(&["WATCH", "\0b"]), "+OK");
@@ -176,7 +178,7 @@ fn a_key_that_begins_with_a_zero_byte_holds_any_value() {
     }
 }
 
-/// A key takes a value of any kind, whose row may be three bytes longer than the key.
+/// The longest key can hold a value of each kind, although its row's key may be three bytes longer.
 #[test]
 fn the_longest_key_takes_a_value_of_each_kind() {
     for server in servers() {
@@ -384,7 +386,7 @@ fn plain_keys_outlive_a_restart_with_another_number_of_threads() {
     }
 }
 
-/// A command that is refused, or that does nothing, changes nothing and aborts nobody's transaction.
+/// A command that is rejected or has no effect changes nothing and aborts no transaction.
 #[test]
 fn refused_writes_leave_an_object_as_it_was_and_unmarked() {
     for server in servers() {

@@ -1,11 +1,12 @@
-//! PUBLISH, SUBSCRIBE and PUBSUB on any channel, and the events that `notify-keyspace-events` selects: as in Redis, which is asked the same.
+//! PUBLISH, SUBSCRIBE and PUBSUB on any channel, and the events that `notify-keyspace-events` selects, compared with
+//! Redis.
 
 use std::net::SocketAddr;
 
 use crate::redis_words::servers;
 use crate::resp::{Client, request};
 
-/// What a client hears of what another does, line by line, with the replies of both.
+/// Returns the messages that one client receives for each line of another client, with the replies of both.
 fn story(addr: SocketAddr, feed_lines: &[&str], lines: &[&str]) -> Vec<String> {
     let (mut feed, mut client) = (Client::resp3(addr), Client::resp3(addr));
     client.ask("FLUSHALL");
@@ -14,7 +15,7 @@ fn story(addr: SocketAddr, feed_lines: &[&str], lines: &[&str]) -> Vec<String> {
     for line in lines {
         let reply = client.ask(line);
         let mut heard = feed.until_pong();
-        // Redis reports the two keys of RENAME in the other order.
+        // Redis reports the two keys of RENAME in the opposite order.
         heard.sort();
         all.push(format!("{line}: {reply} {heard:#?}"));
     }
@@ -74,7 +75,7 @@ fn a_subscription_ends_with_unsubscribe() {
         feed.check("RESET", "+RESET");
         writer.check("PUBLISH a 3", ":0");
         writer.check("PUBSUB CHANNELS", "*0");
-        // A connection that is closed is subscribed to nothing.
+        // A closed connection has no subscriptions.
         feed.check("SUBSCRIBE a", "*3|$9|subscribe|$1|a|:1");
         drop(feed);
         crate::support::until("the subscription ends", || {
@@ -83,7 +84,7 @@ fn a_subscription_ends_with_unsubscribe() {
     }
 }
 
-/// Who receives a message finds what its sender wrote before it.
+/// A client that receives a message can read all writes that its sender made before it.
 #[test]
 fn a_message_does_not_overtake_the_writes_before_it() {
     for server in servers() {
@@ -189,7 +190,7 @@ fn keys_whose_time_has_come_are_reported_as_expired() {
     }
 }
 
-/// Without events of keyspaces the channel of a key says whether the row is there.
+/// Without keyspace events, the channel of a key reports whether the row exists.
 #[test]
 fn the_channel_of_a_key_carries_events_if_they_are_selected() {
     for server in servers() {
@@ -218,7 +219,7 @@ fn the_channel_of_a_key_carries_events_if_they_are_selected() {
     }
 }
 
-/// A message is matched with all patterns in one turn of a core.
+/// A core matches a message with all patterns in one turn.
 #[test]
 fn patterns_that_take_too_long_to_match_are_refused() {
     let heavy = |number: usize| format!("*{number}{}*", "?".repeat(4000));
@@ -232,7 +233,7 @@ fn patterns_that_take_too_long_to_match_are_refused() {
         let refused = feed.reply();
         assert!(refused.contains("too long to match"), "{refused}");
         other.check("PUBSUB NUMPAT", ":4");
-        // The patterns of a node are matched once each.
+        // A pattern with several subscribers is matched once.
         let subscribed = other.ask_words(&["PSUBSCRIBE", &heavy(0)]);
         assert!(subscribed.starts_with(">3|$10|psubscribe|"), "{subscribed}");
         feed.ask_words(&["PUNSUBSCRIBE", &heavy(1)]);

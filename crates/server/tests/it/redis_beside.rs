@@ -1,5 +1,5 @@
-//! Random commands on texts and hashes, with all their options, right and wrong ones: larder answers what Redis answers, and a WATCH sees the
-//! same changes.
+//! Random commands on strings and hashes with all their options, valid and invalid. larder must return the same
+//! replies as Redis, and WATCH must detect the same changes.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
@@ -22,7 +22,8 @@ const KEYS: [&str; 8] = [
     "\0\0:plain",
 ];
 const FIELDS: [&str; 3] = ["f", "g", "n"];
-/// Numbers stay within the 64 bits of precision that Redis adds floats with: beyond them larder's decimals are exact, and Redis rounds.
+/// Redis adds floats with 64 bits of precision. Beyond that, larder's decimals are exact while Redis rounds, so that
+/// numbers must stay within that precision.
 const VALUES: [&str; 8] = [
     "v",
     "",
@@ -34,7 +35,7 @@ const VALUES: [&str; 8] = [
     "word",
 ];
 
-/// What is written into other values, which must not become longer numbers.
+/// Text that is written into other values. Digits could produce longer numbers.
 const TEXTS: [&str; 3] = ["v", "", "word"];
 
 struct Draw(Random);
@@ -103,7 +104,7 @@ impl Draw {
         ];
         let (kind, key) = (self.one(&kinds), self.one(&KEYS));
         let mut words = vec![kind, key];
-        // Long enough that nothing expires while the test runs.
+        // Long enough that nothing expires during the test.
         let times = ["1000000", "1000000", "2000000", "0", "-1", "x"];
         match kind {
             "SET" => {
@@ -196,12 +197,12 @@ fn texts_and_hashes_are_written_and_refused_as_in_redis() {
                 format!("{reply}, EXEC {}", other.ask_words(&["EXEC"]))
             });
             if words[0] == "TTL" {
-                // Seconds may pass between the two.
+                // Seconds may pass between the two executions.
                 replies =
                     replies.map(|reply| reply.replace(|digit: char| digit.is_ascii_digit(), "9"));
             }
             if words.contains(&"IDLETIME") {
-                // Redis counts the seconds since the key was used, larder none.
+                // Redis counts the seconds since the last use of the key; larder always returns 0.
                 replies = replies.map(|reply| match reply.split_once(',') {
                     Some((idle, rest)) if idle.starts_with(':') => format!(":0,{rest}"),
                     _ => reply,
@@ -229,7 +230,7 @@ fn texts_and_hashes_are_written_and_refused_as_in_redis() {
     }
 }
 
-/// A request of any bytes, and its reply as it is sent.
+/// Sends a request of arbitrary bytes, and returns the encoded reply.
 fn raw(stream: &mut BufReader<TcpStream>, words: &[&[u8]]) -> Vec<u8> {
     let mut sent = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -241,7 +242,7 @@ fn raw(stream: &mut BufReader<TcpStream>, words: &[&[u8]]) -> Vec<u8> {
     wire::frame(stream).expect("a reply")
 }
 
-/// A reply whose strings are sorted: hash tables of Redis have no order.
+/// Sorts the strings of a reply, because the hash tables of Redis have no order.
 fn in_order(reply: &[u8]) -> Vec<&[u8]> {
     let mut lines: Vec<&[u8]> = reply.split(|byte| *byte == b'\n').collect();
     lines.sort_unstable();

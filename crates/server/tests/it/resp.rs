@@ -1,4 +1,4 @@
-//! The Redis protocol, as raw bytes and through redis-cli where it is installed.
+//! The Redis protocol, as raw bytes and through redis-cli if it is installed.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,12 +13,12 @@ use larder_types::ByteSize;
 use crate::support::{TestServer, build, build_rows};
 use crate::wire;
 
-/// A client that speaks RESP by hand.
+/// A minimal RESP client.
 pub struct Client {
     pub stream: BufReader<TcpStream>,
 }
 
-/// The join of most tests.
+/// The join that most tests use.
 pub const TIMELINE: &str =
     "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
 
@@ -31,10 +31,10 @@ impl Client {
         Client::try_to(addr).expect("connected")
     }
 
-    /// The same, where nobody may be there.
+    /// Like [`Client::to`], for a server that may not be running.
     pub fn try_to(addr: SocketAddr) -> io::Result<Client> {
         let stream = TcpStream::connect(addr)?;
-        // A test that would hang fails instead.
+        // Makes the test fail instead of hang.
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         Ok(Client {
             stream: BufReader::new(stream),
@@ -45,17 +45,18 @@ impl Client {
         self.stream.get_mut().write_all(bytes).expect("sent");
     }
 
-    /// The same, where the server may have closed the connection.
+    /// Like [`Client::send`], for a connection that the server may have closed.
     pub fn try_send(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }
 
-    /// One reply, its line breaks shown as `|`; nested replies follow one another.
+    /// Reads one reply, and returns it with `|` for line breaks. Nested replies follow one another.
     pub fn reply(&mut self) -> String {
         self.reply_or_end().expect("a reply")
     }
 
-    /// The same, or nothing: the server has closed the connection, so what became of the request is unknown.
+    /// Like [`Client::reply`]. Returns `None` if the server has closed the connection, so that the outcome of the
+    /// request is unknown.
     pub fn reply_or_end(&mut self) -> Option<String> {
         let frame = wire::frame(&mut self.stream);
         frame.ok().map(|frame| wire::shown(&frame))
@@ -67,20 +68,20 @@ impl Client {
         self.reply()
     }
 
-    /// Asks by words that may have blanks.
+    /// Sends words that may contain spaces, and returns the reply.
     pub fn ask_words(&mut self, words: &[&str]) -> String {
         self.send(&request(words));
         self.reply()
     }
 
-    /// A connection with version 3 of the protocol.
+    /// Opens a connection with RESP3.
     pub fn resp3(addr: SocketAddr) -> Client {
         let mut client = Client::to(addr);
         assert!(client.ask("HELLO 3").starts_with('%'));
         client
     }
 
-    /// The frames that come before the reply to a PING.
+    /// Returns the frames that arrive before the reply to a PING.
     pub fn until_pong(&mut self) -> Vec<String> {
         self.send(&request(&["PING"]));
         let mut frames = Vec::new();
@@ -104,7 +105,7 @@ impl Client {
         assert_eq!(self.reply(), "+OK");
     }
 
-    /// A line of a section of INFO, without its name.
+    /// Returns the value of a line in a section of INFO.
     #[track_caller]
     pub fn info(&mut self, section: &str, name: &str) -> String {
         let info = self.ask(&format!("INFO {section}"));
@@ -114,16 +115,16 @@ impl Client {
             .to_owned()
     }
 
-    /// A number of INFO.
+    /// Returns a number in a section of INFO.
     #[track_caller]
     pub fn figure(&mut self, section: &str, name: &str) -> u64 {
         self.info(section, name).parse().expect("a number")
     }
 
-    /// What comes until the server closes.
+    /// Returns everything that arrives until the server closes the connection.
     pub fn rest(&mut self) -> String {
         let mut bytes = Vec::new();
-        // A reset also ends the connection.
+        // A reset is as good an end of the connection as a close.
         let _ = self.stream.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -135,7 +136,7 @@ pub fn request(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// A server with the store `s`: keys k0 to k99, value `v`.
+/// Starts a server with the store `s`: keys k0 to k99 with the value `v`.
 pub fn server_with(change: impl FnOnce(&mut ServerConfig)) -> TestServer {
     let server = TestServer::with(change);
     let folder = tempfile::tempdir().expect("a folder");
@@ -156,7 +157,7 @@ fn lookups_answer_value_nil_or_why_not() {
     client.check("GET s:k1", "$1|v");
     client.check("get s:none", "$-1");
     client.check("GET s:", "$-1");
-    // No store and no table has this name: a table may yet come, so its keys are absent.
+    // No store or table has this name. A table may be created later, so that its keys are only absent.
     client.check("GET x:k1", "$-1");
     client.check(
         "STORE.INFO x",
@@ -319,7 +320,7 @@ fn malformed_bytes_end_the_connection_after_the_replies_before_them() {
             format!("+PONG\r\n-ERR Protocol error: {error}\r\n")
         );
     }
-    // A frame that is cut off, byte by byte, and never ends, harms nobody.
+    // A truncated frame, sent byte by byte, has no effect on other clients.
     let mut cut = Client::connect(&server);
     for byte in b"*2\r\n$3\r\nGET\r\n$500000000\r\ns:k" {
         cut.send(&[*byte]);
@@ -355,8 +356,8 @@ fn a_large_request_is_put_together_from_its_pieces() {
 #[test]
 fn silent_connections_do_not_keep_others_from_being_served() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    // Both ends of every connection are in this process, as are the other tests: their servers open no version where connections would find too few
-    // descriptors.
+    // Both ends of every connection are in this process, as are the other tests. Enough descriptors must remain for
+    // their servers to open versions.
     let allowed = limit.maximum.unwrap_or(u64::MAX).saturating_sub(8000) / 2;
     let count = allowed.min(10_000) as usize;
     let raised = rustix::process::Rlimit {
@@ -500,7 +501,7 @@ fn a_damaged_block_is_never_an_absent_key() {
         for entry in std::fs::read_dir(version).expect("a folder").flatten() {
             if entry.file_name().to_string_lossy().contains("seg") {
                 let mut bytes = std::fs::read(entry.path()).expect("read");
-                // Past the header lie the blocks.
+                // The blocks follow the header.
                 bytes[200] ^= 0xff;
                 std::fs::write(entry.path(), bytes).expect("written");
             }
@@ -630,7 +631,7 @@ fn large_values_are_read_apart_from_the_serving_threads_and_small_ones_are_not()
     let both = format!("*3|{}|$-1|{}", value(5), value(6));
     client.check("MGET large:k5 large:none large:k6", &both);
     assert_eq!(read_apart(), 7);
-    // Pipelined behind one another, and over HTTP.
+    // The same in a pipeline, and over HTTP.
     client.send(&[request(&["GET", "large:k1"]), request(&["GET", "s:k1"])].concat());
     assert_eq!(client.reply(), value(1));
     assert_eq!(client.reply(), "$1|v");

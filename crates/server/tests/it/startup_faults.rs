@@ -1,4 +1,5 @@
-//! Faults of the tables' folder at startup: with any number of threads the server refuses to start, and says why.
+//! Faults of the tables' folder at startup: with any number of threads, the server does not start and reports the
+//! reason.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::support::{TestServer, put_pipe};
 
 const THREADS: [u32; 3] = [1, 2, 4];
 
-/// The error of a start on `data`. A start that hangs fails the test.
+/// Returns the error of a start with `data`. Fails if the start hangs.
 fn refused(data: &Path, threads: u32, change: fn(&mut ServerConfig)) -> String {
     let mut config = ServerConfig::default();
     config.server.data = data.to_owned();
@@ -30,14 +31,14 @@ fn refused(data: &Path, threads: u32, change: fn(&mut ServerConfig)) -> String {
             .expect("a runtime");
         let started = runtime.block_on(Server::start(config));
         let error = started.map(drop).expect_err("it must not start");
-        // An error means that the test has ended.
+        // The send fails only if the test has ended.
         let _ = sender.send(error.to_string());
     });
     let answer = answer.recv_timeout(Duration::from_secs(60));
     answer.expect("the start ends")
 }
 
-/// A data folder with rows of several cores, of a server that stopped; its log.
+/// Returns the data folder of a stopped server, with rows of several cores, and its log.
 fn with_rows(folder: &Path) -> (PathBuf, PathBuf) {
     let data = folder.join("data");
     let copied = data.clone();
@@ -109,7 +110,7 @@ fn a_folder_in_place_of_a_log_refuses_the_start() {
     }
 }
 
-/// A pipe has no writer, so a start that reads it waits forever.
+/// A pipe has no writer, so that a start that reads it would wait forever.
 #[test]
 fn a_pipe_in_place_of_a_file_of_the_server_refuses_the_start() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/journal-1");
@@ -139,7 +140,7 @@ fn a_pipe_in_place_of_a_file_of_the_server_refuses_the_start() {
     }
 }
 
-/// Permissions do not bind root, so the folder cannot be made at all here.
+/// Permissions do not apply to root. Instead, a file makes the creation of the folder impossible.
 #[test]
 fn a_folder_that_cannot_be_written_refuses_the_start() {
     for threads in THREADS {
@@ -149,7 +150,7 @@ fn a_folder_that_cannot_be_written_refuses_the_start() {
         fs::write(data.join("tables"), "a file").expect("written");
         let why = refused(&data, threads, |_| {});
         assert!(why.contains("tables"), "{threads} threads: {why}");
-        // The first thing that each core makes there.
+        // The file for values is the first file that each core creates there.
         let why = refused(&data, threads, |config| {
             config.tables.values_on_disk.0 = 100;
         });

@@ -9,14 +9,15 @@ use serde_json::json;
 use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::TestServer;
 
-/// The most that a core may visit for joins before others have their turn: a read's rows, or a step of each of four kinds; and what
-/// the last of them takes beyond its share.
+/// Maximum number of rows that a core may visit for joins before it serves others: those of one read or of one step
+/// of each of four kinds of work, plus the overrun of the last step.
 pub const VISITED_MAX: u64 = 12_000;
 
-/// As [`VISITED_MAX`], where an answer is computed in one go and not kept: up to eight reads' rows, beside those of the read itself.
+/// Like [`VISITED_MAX`], for a reply that is computed in one turn and not stored: the rows of up to eight reads in
+/// addition to those of the read itself.
 const VISITED_IN_ONE_GO_MAX: u64 = 75_000;
 
-/// No core was held for longer than it takes to visit so many rows.
+/// Checks that no turn of a core visited more rows than this.
 #[track_caller]
 pub fn check_visits(client: &mut Client, visited_max: u64, what: &str) {
     let visited = client.figure("tables", "tables_visited_at_once");
@@ -71,7 +72,7 @@ fn commands_on_rows_answer_as_redis_does() {
     let mut client = Client::connect(&server);
     for (line, expected) in [
         ("GET t|a", "$-1"),
-        // A table is made by its first row: until then its keys are absent, however it is spelled.
+        // A table exists from its first row on. Until then, its keys are absent in every notation.
         ("GET x:k", "$-1"),
         ("MGET x:k t|none", "*2|$-1|$-1"),
         ("EXISTS x:k", ":0"),
@@ -164,7 +165,7 @@ fn commands_on_rows_answer_as_redis_does() {
 fn client_hello(server: &TestServer) -> String {
     let mut client = Client::connect(server);
     let hello = client.ask("HELLO 3");
-    // The connection's number is the other's but one.
+    // This connection's id is one higher than that of the first connection.
     let (before, after) = hello.split_once("$2|id|:").expect("an id");
     let (id, rest) = after.split_once('|').expect("more");
     let id: u64 = id.parse().expect("a number");
@@ -287,7 +288,7 @@ fn connections_of_other_threads_come_to_the_tables() {
     let server = server_with(|config| config.server.threads = 3);
     let mut clients: Vec<Client> = (0..24).map(|_| Client::connect(&server)).collect();
     for (number, client) in clients.iter_mut().enumerate() {
-        // The requests of one pipeline are answered in order, whatever they are about.
+        // The requests of one pipeline are answered in order, whatever they access.
         let lines = [
             "PING",
             "GET s:k1",
@@ -326,7 +327,7 @@ fn a_long_answer_is_of_the_moment_of_its_command_however_slowly_it_is_read() {
         let words = ["RANGE", "t|", "t}", "REV"];
         slow.send(&request(&words[..if reverse { 4 } else { 3 }]));
         slow.send(&request(&["PING"]));
-        // Its beginning has come. Others are answered meanwhile, and change the rows.
+        // The start of the reply has arrived. Meanwhile, other clients are served and change the rows.
         let begun = slow.stream.fill_buf().expect("a beginning").len();
         assert!(begun > 0);
         client.check("DEL t|00000000 t|00050000 t|00099999", ":3");
@@ -352,7 +353,7 @@ fn a_long_answer_is_of_the_moment_of_its_command_however_slowly_it_is_read() {
 
 #[test]
 fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up_nobody() {
-    // More than may be computed in one go.
+    // More rows than are computed in one turn.
     const ROWS: usize = 90_000;
     let server = TestServer::start();
     let mut client = Client::connect(&server);
@@ -374,7 +375,7 @@ fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up
         ("summed", &["summed|<row:8> = sum v|<row:8>"]),
         ("auto", &["auto|<row:8> = auto copy v|<row:8>"]),
         ("pulled", &["pulled|<row:8> = pull copy v|<row:8>"]),
-        // Two joins, whose rows are merged.
+        // Two joins whose rows are merged.
         (
             "both",
             &[
@@ -402,7 +403,7 @@ fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up
             while rounds < 20 || reader.stream.get_ref().peek(&mut [0]).is_err() {
                 rounds += 1;
                 written += 1;
-                // The first row has what the last one has, or the next.
+                // The first row has the same number as the last row, or the next one.
                 client.check(&format!("SET v|00000000 {written}"), "+OK");
                 client.check(&format!("SET {last} {written}"), "+OK");
                 assert!(rounds < 100_000, "{table} is never read");
@@ -425,7 +426,7 @@ fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up
             );
         }
     }
-    // What does not add up is left out, however late it comes, and says so when it is asked for.
+    // A row that cannot be computed is omitted, wherever it is in the range. A read of that row returns the error.
     client.check(&format!("SET {last} text"), "+OK");
     let (first, summed) = ("summed|00000000", format!("summed|{:08}", ROWS - 1));
     let reply = client.ask("RANGE summed| summed}");
@@ -508,7 +509,7 @@ fn a_large_first_fill_holds_up_nobody_else_and_reflects_what_was_written_meanwhi
     }
     let mut written = 0;
     while reader.stream.get_ref().peek(&mut [0]).is_err() {
-        // One that has been counted, or one that has yet to be.
+        // A row that the fill has counted, or one that it has not reached yet.
         let row = written * 7919 % rows / 1000 * 1000;
         match written % 2 {
             0 => other.check(&format!("SET vote|{:07}|0000 1", rows + written), "+OK"),

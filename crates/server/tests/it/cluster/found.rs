@@ -1,5 +1,6 @@
-//! What many clients write to objects and find of them through all nodes, while subspaces come, go and are cut anew and nodes are killed, stand still or are cut off,
-//! judged by `larder-validate`: each object is seen as some order of all calls explains it.
+//! Concurrent reads, writes and searches of objects through all nodes, while subspaces change and nodes are killed,
+//! suspended or partitioned. `larder-validate` checks that some order of all calls explains every observed state of
+//! each object.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,12 +23,12 @@ use crate::spaces::figure;
 
 const OBJECTS: u32 = 16;
 const CLIENTS: u16 = 5;
-/// Calls that are answered between two faults, of all clients together.
+/// Number of replies between two faults, summed over all clients.
 const CALLS: u64 = 400;
-/// Objects that nobody asks for: with them subspaces are cut by what objects have.
+/// Number of objects that no client reads. They make the number of objects large enough for cuts by values.
 const OTHERS: u64 = 1100;
 
-/// One client, at whatever node answers it.
+/// A client that uses any node that answers.
 struct Caller<'a> {
     nodes: &'a [SocketAddr],
     at: usize,
@@ -61,7 +62,7 @@ impl<'a> Caller<'a> {
         link.ask(&[words.to_vec()])
     }
 
-    /// Goes on at the next node.
+    /// Continues with the next node.
     fn move_on(&mut self) {
         (self.link, self.at) = (None, self.at + 1);
     }
@@ -89,7 +90,7 @@ impl<'a> Caller<'a> {
                 done.fetch_add(1, SeqCst);
                 continue;
             }
-            // No more than a question before a node is there that answers it.
+            // Sends only a cheap read until a node answers again.
             self.move_on();
             while !stop.load(SeqCst) && self.ask(&glance).is_err() {
                 self.move_on();
@@ -98,14 +99,15 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// All that is there when nobody writes any more.
+    /// Reads everything after all writes have ended.
     fn look_at_all(&mut self) {
         for request in Finder::last_looks(OBJECTS) {
             self.call(&request).expect("the cluster answers");
         }
     }
 
-    /// Sends words between blanks; whether they are done. What else is answered has to be known.
+    /// Sends the words of a line, and returns whether the command succeeded. Any other reply must be an expected
+    /// error.
     fn send(&mut self, line: &str) -> bool {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let answered = self.ask(&words);
@@ -115,7 +117,7 @@ impl<'a> Caller<'a> {
         answered.is_ok()
     }
 
-    /// Gives the space other subspaces, and adds and drops an attribute.
+    /// Changes the subspaces of the space, and adds and drops an attribute.
     fn alter_at_random(&mut self, stop: &AtomicBool, switched: &AtomicU64) {
         let mut random = Random::new(11);
         while !stop.load(SeqCst) {
@@ -134,7 +136,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Changes all of the others, again and again: what they have drifts, and subspaces are cut anew.
+    /// Changes all other objects repeatedly, so that the distribution of their values drifts and subspaces are cut
+    /// again.
     fn drift(&mut self, stop: &AtomicBool) {
         for round in 0.. {
             for number in 0..OTHERS {
@@ -150,13 +153,13 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Half of them have what the objects may have, too.
+/// Half of these objects have values in the range of the validated objects.
 fn other(number: u64, round: u64) -> String {
     let (city, n) = (1 + number % 9, 1 + number % 32 + 8 * round);
     format!("HSET thing:{} city c{city} n {n}", 1000 + number)
 }
 
-/// What happens beside.
+/// The concurrent changes.
 #[derive(Clone, Copy, PartialEq)]
 enum Beside {
     Drift,
@@ -165,7 +168,7 @@ enum Beside {
 
 fn judged(beside: Beside, happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster))) {
     let options = Options::new(3).set("tables.replicas", 2).proxied();
-    // Some copies are of other cores of a node, some of other nodes.
+    // With two threads, some copies are on other cores of the same node, and some on other nodes.
     let threads = if beside == Beside::Alter { 2 } else { 1 };
     let options = options.set("server.threads", threads).peers_proxied();
     let Some(mut cluster) = options.start() else {
@@ -231,7 +234,7 @@ fn judged(beside: Beside, happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)))
     assert!(undecided * 10 < all, "{undecided} of {all} are undecided");
 }
 
-/// From etcd and from the others, who do not hear it go on; then from the others only.
+/// Partitions a node from etcd and from the other nodes, and then only from the other nodes.
 fn cut_off(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
     cut_one_off(cluster, go_on);
     cluster.peer_proxy(2).cut();
@@ -242,7 +245,7 @@ fn cut_off(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
     wait_until_settled(cluster);
 }
 
-/// Slots move to a new node, which is killed; one of those that they leave stands still, and etcd is away.
+/// Moves slots to a new node and kills it. Then suspends one of the nodes that give up slots, and partitions etcd.
 fn move_slots(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
     let new = cluster.add("n4", Vec::new(), false);
     cluster.restart(new);

@@ -1,8 +1,8 @@
-//! A cluster of processes: an etcd, and nodes that can be killed, stopped where they stand, and started again.
+//! A cluster of processes: an etcd, and nodes that can be killed, suspended and restarted.
 //!
-//! Each node is this program itself, started once more to be only [`a_node_of_a_cluster`]. All listen on loopback, on ports that they keep when they
-//! are started again; data and logs are in folders that go with the value. Waiting is always for a condition: [`wait_for`] fails when it
-//! takes longer than anything can, and then tells what the nodes have logged.
+//! Each node is this program itself, started again to run only [`a_node_of_a_cluster`]. All nodes listen on loopback,
+//! on ports that they keep across restarts. Their data and logs are in temporary folders. All waits are for
+//! conditions: [`wait_for`] fails after a time that no successful step takes, and then shows the nodes' logs.
 //!
 //! ```ignore
 //! let Some(cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else { return };   // etcd is not installed
@@ -31,17 +31,17 @@ use tempfile::TempDir;
 
 use crate::resp::Client;
 
-/// A setting by this name is a text of TOML.
+/// The value of a setting with this name is TOML text.
 pub const TOML: &str = "toml";
 const SETTINGS: &str = "TEST_NODE_SETTINGS";
 const READY: &str = "the node is ready: ";
 
-/// Longer than anything takes that ends.
+/// Longer than any successful step takes.
 const HANG: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// The interval between checks of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Not a test by itself: nothing, unless a test started it.
+/// Not a test: the process of a node. Without the environment of [`Cluster`], it does nothing.
 #[test]
 fn a_node_of_a_cluster() {
     let Ok(settings) = std::env::var(SETTINGS) else {
@@ -53,7 +53,7 @@ fn a_node_of_a_cluster() {
         .try_init();
     let settings: Vec<(String, String)> = serde_json::from_str(&settings).expect("settings");
     let mut config = ServerConfig::default();
-    // No test passes or fails by a clock, on a machine however busy.
+    // The default timeout would let a test's outcome depend on how busy the machine is.
     config.spaces.search_timeout_ms = 0;
     for (key, value) in &settings {
         let set = match key.as_str() {
@@ -74,12 +74,12 @@ fn a_node_of_a_cluster() {
         "\n{READY}{}",
         json!({ "resp": resp, "http": http, "peer": peer })
     );
-    // Until the test ends, if it has not killed this before.
+    // Waits for the end of the test, which closes this pipe.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     runtime.block_on(server.stop()).expect("it stops cleanly");
 }
 
-/// A cluster that is to be.
+/// The configuration of a cluster.
 pub struct Options {
     nodes: usize,
     etcd_members: usize,
@@ -103,13 +103,13 @@ impl Options {
         }
     }
 
-    /// A setting of all nodes.
+    /// Adds a setting for all nodes.
     pub fn set(mut self, key: &str, value: impl ToString) -> Options {
         self.settings.push((key.to_owned(), value.to_string()));
         self
     }
 
-    /// A setting of one node.
+    /// Adds a setting for one node.
     pub fn set_on(mut self, node: usize, key: &str, value: impl ToString) -> Options {
         self.of_node.push((node, key.to_owned(), value.to_string()));
         self
@@ -120,25 +120,25 @@ impl Options {
         self
     }
 
-    /// Each node reaches etcd over a proxy of its own: [`Cluster::etcd_proxy`].
+    /// Connects each node to etcd through a separate proxy: [`Cluster::etcd_proxy`].
     pub fn proxied(mut self) -> Options {
         self.is_proxied = true;
         self
     }
 
-    /// The others reach each node over a proxy of its own: [`Cluster::peer_proxy`].
+    /// Connects the other nodes to each node through a separate proxy: [`Cluster::peer_proxy`].
     pub fn peers_proxied(mut self) -> Options {
         self.are_peers_proxied = true;
         self
     }
 
-    /// By how many seconds the clock of each node is ahead.
+    /// Sets the number of seconds by which each node's clock is ahead.
     pub fn clocks(mut self, ahead: &[i64]) -> Options {
         self.clocks = ahead.to_vec();
         self
     }
 
-    /// Starts etcd and no node yet; `None` if etcd is not installed, which is said.
+    /// Starts etcd but no node. If etcd is not installed, reports that and returns `None`.
     pub fn prepare(self) -> Option<Cluster> {
         let etcd = Etcd::start(self.etcd_members)?;
         let mut cluster = Cluster {
@@ -158,12 +158,13 @@ impl Options {
         Some(cluster)
     }
 
-    /// Starts all nodes and waits until every slot is served. A node is then filled with all of its slots at a time.
+    /// Starts all nodes and waits until every slot is served. Afterwards, moves may fill all slots of a node in
+    /// parallel.
     pub fn start(self) -> Option<Cluster> {
         let mut cluster = self.prepare()?;
         cluster.start_all();
         cluster.wait_until_served();
-        // What moves in a test moves without hesitation.
+        // Slots move without the usual limit, which keeps tests short.
         let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
         let (status, answer) = cluster.post(0, "/v1/cluster/asks", &set);
         assert_eq!(status, 200, "{answer}");
@@ -183,12 +184,12 @@ struct Node {
     settings: Vec<(String, String)>,
     etcd_proxies: Vec<Proxy>,
     peer_proxy: Option<Proxy>,
-    /// Its clock is so many seconds ahead.
+    /// Number of seconds by which the node's clock is ahead.
     clock: i64,
     child: Option<Child>,
     said: Option<BufReader<ChildStdout>>,
     addresses: Option<Addresses>,
-    /// How often it was started.
+    /// Number of starts.
     starts: usize,
 }
 
@@ -200,14 +201,14 @@ struct Addresses {
 }
 
 impl Cluster {
-    /// So many nodes, named `n1`, `n2` and so on, with one etcd; waits until every slot is served.
+    /// Starts nodes named `n1`, `n2` and so on, with one etcd, and waits until every slot is served.
     pub fn start(nodes: usize, settings: &[(&str, &str)]) -> Option<Cluster> {
         let options = Options::new(nodes);
         let set = |options: Options, (key, value): &(&str, &str)| options.set(key, value);
         settings.iter().fold(options, set).start()
     }
 
-    /// Adds a node, which does not run yet; gives its number.
+    /// Adds a node without starting it, and returns its index.
     pub fn add(&mut self, name: &str, own: Vec<(String, String)>, is_proxied: bool) -> usize {
         let members = self.etcd.endpoints();
         let proxies = members.iter().enumerate();
@@ -226,7 +227,7 @@ impl Cluster {
         };
         let folder = tempfile::tempdir().expect("a folder");
         let text = |text: &str| text.to_owned();
-        // It has the same ones when it is started again.
+        // The addresses stay the same across restarts.
         let address = || format!("127.0.0.1:{}", free_port());
         let mut settings = vec![
             (
@@ -264,13 +265,13 @@ impl Cluster {
         self.nodes.len() - 1
     }
 
-    /// Starts all nodes that do not run. A new cluster gives its slots out when all of them are there.
+    /// Starts all nodes that are not running. A new cluster assigns its slots when all of them have joined.
     pub fn start_all(&mut self) {
         let count = self.nodes.len().to_string();
         let absent: Vec<usize> = (0..self.nodes.len()).filter(|at| !self.runs(*at)).collect();
         for &at in &absent {
             let settings = &mut self.nodes[at].settings;
-            // What was asked for comes later, and wins.
+            // Later settings, which the test requested, override this one.
             let first = settings
                 .iter_mut()
                 .find(|(key, _)| key == "cluster.start_nodes");
@@ -280,7 +281,7 @@ impl Cluster {
         absent.into_iter().for_each(|at| self.hear(at));
     }
 
-    /// Starts a node, again or for the first time, and waits until it listens.
+    /// Starts a node, for the first time or again, and waits until it listens.
     pub fn restart(&mut self, node: usize) {
         self.spawn(node);
         self.hear(node);
@@ -306,7 +307,7 @@ impl Cluster {
     fn hear(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let child = node.child.as_mut().expect("it was started");
-        // It stays open: the test harness over there says more after a minute.
+        // The pipe stays open, because the test harness in the child prints a warning after a minute.
         let said = node
             .said
             .insert(BufReader::new(child.stdout.take().expect("piped")));
@@ -337,7 +338,7 @@ impl Cluster {
         }
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for the process to end.
     pub fn kill(&mut self, node: usize) {
         if let Some(mut child) = self.nodes[node].child.take() {
             child.kill().expect("our own child");
@@ -345,7 +346,7 @@ impl Cluster {
         }
     }
 
-    /// Asks it to stop in good order, and waits until it has.
+    /// Shuts the node down gracefully, and waits until it has exited.
     pub fn end(&mut self, node: usize) {
         if let Some(mut child) = self.nodes[node].child.take() {
             drop(child.stdin.take());
@@ -353,14 +354,14 @@ impl Cluster {
         }
     }
 
-    /// Stops it where it stands (SIGSTOP), and waits until all its threads do: its connections stay open, and it says nothing.
+    /// Suspends the node with SIGSTOP, and waits until all its threads are stopped. Its connections stay open.
     pub fn stop(&self, node: usize) {
         self.signal(node, Signal::STOP);
         let child = self.nodes[node].child.as_ref().expect("it runs");
         let tasks = format!("/proc/{}/task", child.id());
         let stands = |task: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            // What follows on the name, which is in parentheses. A task that has ended stands too.
+            // The state follows the name, which is in parentheses. A task that has ended counts as stopped.
             let state = stat
                 .rsplit(')')
                 .next()
@@ -373,7 +374,7 @@ impl Cluster {
         });
     }
 
-    /// Lets a stopped node go on.
+    /// Resumes a suspended node.
     pub fn cont(&self, node: usize) {
         self.signal(node, Signal::CONT);
     }
@@ -387,12 +388,12 @@ impl Cluster {
         self.nodes[node].child.is_some()
     }
 
-    /// How many nodes there are, running or not.
+    /// Returns the number of nodes, running or not.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The numbers of those that run.
+    /// Returns the indexes of the running nodes.
     pub fn running(&self) -> Vec<usize> {
         (0..self.len()).filter(|at| self.runs(*at)).collect()
     }
@@ -414,7 +415,7 @@ impl Cluster {
         self.addresses(node).http
     }
 
-    /// Where other nodes connect.
+    /// Returns the address for connections from other nodes.
     pub fn peer(&self, node: usize) -> SocketAddr {
         self.addresses(node).peer
     }
@@ -427,24 +428,25 @@ impl Cluster {
         self.nodes[node].folder.path().join("data")
     }
 
-    /// The proxy between a node and a member of etcd, with [`Options::proxied`].
+    /// Returns the proxy between a node and a member of etcd, with [`Options::proxied`].
     pub fn etcd_proxy(&self, node: usize, member: usize) -> &Proxy {
         &self.nodes[node].etcd_proxies[member]
     }
 
-    /// Cuts a node off from etcd, and from the others' connections to it; its own to the others stay.
+    /// Cuts a node's connections to etcd and the other nodes' connections to it. Its own connections to other nodes
+    /// stay.
     pub fn cut_off(&self, node: usize) {
         self.etcd_proxy(node, 0).cut();
         self.peer_proxy(node).cut();
     }
 
-    /// Everybody hears a node again.
+    /// Restores the connections.
     pub fn heal(&self, node: usize) {
         self.etcd_proxy(node, 0).heal();
         self.peer_proxy(node).heal();
     }
 
-    /// The proxy between a node and those that connect to it, with [`Options::peers_proxied`].
+    /// Returns the proxy for connections from other nodes, with [`Options::peers_proxied`].
     pub fn peer_proxy(&self, node: usize) -> &Proxy {
         self.nodes[node].peer_proxy.as_ref().expect("asked for")
     }
@@ -457,13 +459,13 @@ impl Cluster {
         self.nodes[node].peer_proxy = Some(proxy);
     }
 
-    /// For its next start.
+    /// Changes a setting for the node's next start.
     pub fn set(&mut self, node: usize, key: &str, value: impl ToString) {
         let settings = &mut self.nodes[node].settings;
         settings.push((key.to_owned(), value.to_string()));
     }
 
-    /// A connection of the Redis protocol.
+    /// Opens a connection with the Redis protocol.
     pub fn client(&self, node: usize) -> Client {
         if let Err(error) = std::net::TcpStream::connect(self.resp(node)) {
             panic!("{}: {error}\n{}", self.name(node), self.logs());
@@ -471,17 +473,17 @@ impl Cluster {
         Client::to(self.resp(node))
     }
 
-    /// What a node answers to one command over a connection of its own; its line breaks are shown as `|`.
+    /// Sends one command over a new connection, and returns the reply with `|` for line breaks.
     pub fn ask(&self, node: usize, line: &str) -> String {
         self.client(node).ask(line)
     }
 
-    /// A line of INFO's part about the cluster.
+    /// Returns a line of the section `cluster` of INFO.
     pub fn info(&self, node: usize, field: &str) -> String {
         self.client(node).info("cluster", field)
     }
 
-    /// Status and body.
+    /// Returns the status and the body.
     pub fn get(&self, node: usize, path: &str) -> (u16, String) {
         let url = format!("http://{}{path}", self.http(node));
         self.answered(agent().get(url).call())
@@ -519,7 +521,7 @@ impl Cluster {
         });
     }
 
-    /// Waits until a node that runs says that another is so: `up`, `down`, `joining`, `draining`, or `absent`.
+    /// Waits until all running nodes report this state of a node: `up`, `down`, `joining`, `draining`, or `absent`.
     pub fn wait_for_state(&self, node: usize, state: &str) {
         let name = self.name(node).to_owned();
         self.wait_for(&format!("{name} is {state}"), || {
@@ -530,14 +532,14 @@ impl Cluster {
         });
     }
 
-    /// Waits until a node has heard that another is given up.
+    /// Waits until a node knows that another one is down.
     #[track_caller]
     pub fn wait_until_down(&self, seen_by: usize, node: usize) {
         let name = self.name(node);
         self.wait_for("it is down", || self.state(seen_by, name) == "down");
     }
 
-    /// What a node's map says of another one's state.
+    /// Returns the state of a node in another node's map.
     pub fn state(&self, seen_by: usize, name: &str) -> String {
         let (_, status) = self.get(seen_by, "/v1/cluster");
         let status: Value = serde_json::from_str(&status).unwrap_or_default();
@@ -548,7 +550,7 @@ impl Cluster {
             .to_owned()
     }
 
-    /// Waits until something is so; fails, with what the nodes have logged, when it takes longer than anything does.
+    /// Waits until `holds` returns true. After [`HANG`], fails and shows the nodes' logs.
     #[track_caller]
     pub fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let began = Instant::now();
@@ -560,13 +562,13 @@ impl Cluster {
         }
     }
 
-    /// What all nodes have logged.
+    /// Returns the logs of all nodes.
     pub fn logs(&self) -> String {
         let log = |node: &Node| format!("--- {}\n{}", node.name, node.log());
         self.nodes.iter().map(log).collect()
     }
 
-    /// What a node has logged since it was started last.
+    /// Returns a node's log since its last start.
     pub fn log(&self, node: usize) -> String {
         self.nodes[node].log()
     }

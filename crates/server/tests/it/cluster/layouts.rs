@@ -1,5 +1,5 @@
-//! A space on three nodes gets other subspaces while it is written and searched, a node dies, and etcd is away: searches see what was acknowledged before they
-//! began, and the change comes to its end.
+//! Changes of a space's subspaces on three nodes during writes, searches, the death of a node and an outage of etcd.
+//! Searches reflect every write that was acknowledged before they began, and each change completes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,10 +9,10 @@ use super::harness::Cluster;
 use super::spaces::{CITIES, ask, city_of, counted, put, region_answers, started, total};
 use crate::resp::Client;
 
-/// Enough to be cut by what they have.
+/// Enough objects for cuts by their values.
 const HOTELS: u64 = 1100;
 
-/// Sends words between blanks until they are done; what else is answered has to be one of what passes.
+/// Repeats a command until it succeeds. Every other reply must be an error that is expected meanwhile, or `also`.
 fn done(cluster: &Cluster, client: &mut Client, line: &str, also: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     cluster.wait_for(line, || {
@@ -29,7 +29,8 @@ fn done(cluster: &Cluster, client: &mut Client, line: &str, also: &str) {
     });
 }
 
-/// Has what is being filled searched. A switch whose reply was lost is told by what there is then.
+/// Switches searches to the filled subspaces. If the reply of a successful switch was lost, the next attempt returns
+/// the expected error.
 fn switch(cluster: &Cluster, client: &mut Client) {
     done(
         cluster,
@@ -39,7 +40,7 @@ fn switch(cluster: &Cluster, client: &mut Client) {
     );
 }
 
-/// Searches so often, and compares with what was acknowledged.
+/// A client that searches and compares the results with the acknowledged writes.
 struct Looker<'a> {
     client: Client,
     acknowledged: &'a AtomicU64,
@@ -48,7 +49,7 @@ struct Looker<'a> {
 
 impl Looker<'_> {
     fn look(&mut self, cluster: &Cluster, times: u64) {
-        // How many of the first hotels are in a city.
+        // The number of hotels in a city among the first `hotels` ones.
         let in_city = |hotels: u64, city: u64| (hotels + CITIES - 1 - city) / CITIES;
         let until = self.seen + times;
         cluster.wait_for("searches are answered", || {
@@ -62,7 +63,7 @@ impl Looker<'_> {
             let Some(found) = found else {
                 return false;
             };
-            // One more may be there that is not acknowledged yet.
+            // One more hotel may be written but not acknowledged yet.
             let after = in_city(self.acknowledged.load(Ordering::SeqCst) + 1, city);
             assert!(
                 (before..=after).contains(&found),
@@ -97,7 +98,7 @@ fn subspaces_become_others_while_a_node_dies_and_etcd_is_away() {
     let nodes: Vec<_> = (0..3).map(|node| cluster.resp(node)).collect();
     let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(HOTELS));
     std::thread::scope(|scope| {
-        // One writes; objects whose fate is unknown are written again until it is known.
+        // A writer, which repeats a write until its outcome is known.
         scope.spawn(|| {
             let mut client = Client::to(nodes[0]);
             for number in HOTELS.. {
@@ -119,7 +120,7 @@ fn subspaces_become_others_while_a_node_dies_and_etcd_is_away() {
             seen: 0,
         };
         let mut client = Client::to(nodes[1]);
-        // From none.
+        // From no subspaces.
         done(
             &cluster,
             &mut client,
@@ -130,7 +131,7 @@ fn subspaces_become_others_while_a_node_dies_and_etcd_is_away() {
         switch(&cluster, &mut client);
         looker.wait_for_regions(&cluster, "n", "@n:[10 12]");
         looker.look(&cluster, 50);
-        // A node dies while others are filled.
+        // A node dies during a fill.
         done(
             &cluster,
             &mut client,
@@ -145,7 +146,7 @@ fn subspaces_become_others_while_a_node_dies_and_etcd_is_away() {
         cluster.wait_until_served();
         looker.wait_for_regions(&cluster, "n", "@n:[10 12]");
         looker.look(&cluster, 50);
-        // Indexes become others, of objects and of copies.
+        // The indexes of objects and of copies change.
         done(
             &cluster,
             &mut client,
@@ -163,7 +164,7 @@ fn subspaces_become_others_while_a_node_dies_and_etcd_is_away() {
             "these indexes already",
         );
         looker.look(&cluster, 50);
-        // Nobody reaches etcd while others are filled.
+        // No node reaches etcd during a fill.
         done(
             &cluster,
             &mut client,

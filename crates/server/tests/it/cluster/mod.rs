@@ -1,6 +1,6 @@
-//! Clusters of real processes on loopback, with a real etcd: how nodes live and die, and what clients see of it.
+//! Clusters of real processes on loopback, with a real etcd: the life cycle of nodes, and its effects on clients.
 //!
-//! `harness` starts, kills, stops and starts again; the other files are the claims.
+//! `harness` starts, kills, suspends and restarts nodes. The other files contain the tests.
 
 mod broken;
 mod clients;

@@ -1,4 +1,4 @@
-//! Objects in a cluster: any node answers for any of them. That they outlive their owner and move with their slots, `rows` has.
+//! Objects in a cluster: any node serves any object. `rows` tests failover and slot moves, for objects as well.
 
 use std::thread;
 
@@ -85,7 +85,7 @@ fn any_node_answers_for_any_object() {
             "DEL plain0 plain1 plain2 plain3 plain4 plain5 plain6 plain7 plain8",
             ":9",
         );
-        // A field whose time has come is seen at no node.
+        // No node returns an expired field.
         at[0].check("HSET h|e f v g w", ":2");
         at[1].check("HPEXPIRE h|e 1 FIELDS 1 f", "*1|:1");
         while at[2].ask("HGETALL h|e") != "*2|$1|g|$1|w" {}
@@ -95,7 +95,7 @@ fn any_node_answers_for_any_object() {
     }
 }
 
-/// So many objects with a number, of which the keys have no name of a table.
+/// Creates a space and `count` numbered objects whose keys do not begin with a table's name.
 fn numbered(client: &mut Client, count: usize) {
     let create = "FT.CREATE things PREFIX 1 : SCHEMA n NUMERIC";
     assert_eq!(
@@ -151,7 +151,7 @@ fn keys_without_a_table_are_spread_and_groups_are_changed_through_any_node() {
     assert_eq!(total(&mut at[0], "*"), Some(0));
 }
 
-/// What is answered is what was done, or at least so much; and no object is changed twice.
+/// The reported number of changed objects is exact or a lower bound, and no object is changed twice.
 #[test]
 fn a_group_change_tells_how_far_it_came_when_a_node_dies() {
     const OBJECTS: usize = 3000;

@@ -1,5 +1,5 @@
-//! Versions are pushed over and over while a node is killed, stands still and is cut off: a push that was told to be done is live for every read
-//! after it, and no answer is of two versions.
+//! Repeated pushes while a node is killed, suspended and partitioned. After a push was reported as done, every later
+//! read uses that version, and no reply mixes two versions.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use super::rows::wait_until_settled;
 use super::stores::{KEYS, mget, text, version};
 use crate::resp::Client;
 
-/// The version that all values of an answer are of, if it is an answer.
+/// Returns the version of all values in a reply, or `None` if the reply is an error.
 fn version_read(answer: &str) -> Option<u64> {
     if answer.starts_with('-') {
         let words = ["-CLUSTERDOWN ", "-TRYAGAIN ", "-LOADING "];
@@ -35,7 +35,8 @@ fn version_read(answer: &str) -> Option<u64> {
     Some(first.parse().expect("a number"))
 }
 
-/// Pushes one version after another; `done` is the last that was told to be live, `ended` counts those that ended in whatever way.
+/// Pushes one version after another. `done` is the last one that was reported live; `ended` counts all pushes,
+/// including failed ones.
 fn push(
     nodes: &[SocketAddr],
     stop: &AtomicBool,

@@ -1,4 +1,5 @@
-//! Rows of tables while nodes die, stand still, come and go: what was acknowledged is there, and nothing old is answered.
+//! Rows of tables while nodes die, are suspended, join and leave: no acknowledged write is lost, and no stale value
+//! is returned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Write};
@@ -15,17 +16,17 @@ use crate::full_disk::SmallDisk;
 use crate::resp::{Client, request};
 use crate::wire;
 
-/// Rows that are written over and over, each with larger numbers. Every other one is a hash.
+/// Number of rows, which are overwritten with increasing numbers. Every other row is a hash.
 const ROWS: u64 = 40;
 
-/// What one writer knows of its rows.
+/// The knowledge of one writer about its rows.
 #[derive(Default)]
 struct Written {
-    /// The number that was acknowledged last.
+    /// The last acknowledged number.
     acknowledged: BTreeMap<u64, u64>,
-    /// Numbers after that, of which nobody knows whether they were written.
+    /// Later numbers whose writes have an unknown outcome.
     unknown: BTreeMap<u64, Vec<u64>>,
-    /// What was answered in place of OK.
+    /// Replies other than OK.
     refused: Vec<String>,
 }
 
@@ -42,7 +43,7 @@ fn ask(client: &mut Client, words: &[&str]) -> io::Result<String> {
     Ok(wire::shown(&wire::frame(&mut client.stream)?))
 }
 
-/// Writes through one node after another until it is told to stop. `progress` counts what was acknowledged.
+/// Writes through varying nodes until `stop` is set. `progress` counts acknowledged writes.
 fn write(nodes: &[SocketAddr], stop: &AtomicBool, progress: &AtomicU64) -> Written {
     let mut random = Random::new(7);
     let mut written = Written::default();
@@ -108,7 +109,7 @@ fn check(cluster: &Cluster, node: usize, written: &Written) {
     }
 }
 
-/// SCAN from beginning to end, and KEYS, give all rows that there are all the while, or an error where a move takes too long.
+/// A complete SCAN, and KEYS, return all rows that exist throughout, or an error if a move takes too long.
 #[track_caller]
 fn check_lists(cluster: &Cluster, client: &mut Client) {
     let all: BTreeSet<String> = (0..ROWS).map(key).collect();
@@ -146,7 +147,7 @@ fn is_told_to_come_back(reply: &str) -> bool {
     words.iter().any(|word| reply.starts_with(word))
 }
 
-/// The keys in a reply, whose line breaks are shown as `|` too.
+/// Returns the keys in a formatted reply, in which `|` also stands for line breaks.
 fn listed(reply: &str) -> impl Iterator<Item = String> {
     let words: Vec<&str> = reply.split('|').collect();
     let keys = words.windows(3).filter(|it| it[0] == "t" && it[2] == "k");
@@ -154,7 +155,7 @@ fn listed(reply: &str) -> impl Iterator<Item = String> {
     keys.into_iter()
 }
 
-/// Lets a writer write while something happens to the cluster, and looks at what came of it through every node.
+/// Runs `happens` on the cluster while a writer writes, and then checks all rows through every node.
 fn while_writing(
     cluster: &mut Cluster,
     happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)),
@@ -183,18 +184,18 @@ fn while_writing(
     written
 }
 
-/// Three nodes with two copies of each row.
+/// Starts three nodes with two copies of each row.
 fn start() -> Option<Cluster> {
     start_with(&[])
 }
 
-/// With these settings beside.
+/// Like [`start`], with additional settings.
 pub fn start_with(settings: &[(&str, &str)]) -> Option<Cluster> {
     let settings = [&[("tables.replicas", "2")], settings].concat();
     Cluster::start(3, &settings)
 }
 
-/// Whether every slot is where it is to be.
+/// Returns whether no slot is moving or being filled.
 fn is_settled(cluster: &Cluster) -> bool {
     let (_, status) = cluster.get(cluster.running()[0], "/v1/cluster");
     let status: Value = serde_json::from_str(&status).unwrap_or_default();
@@ -252,7 +253,7 @@ fn a_fourth_node_takes_its_share_while_all_goes_on() {
         let fourth = cluster.add("n4", Vec::new(), false);
         cluster.restart(fourth);
         cluster.wait_for("it is up", || cluster.info(fourth, "cluster_state") == "up");
-        // A read of many nodes is answered all the while.
+        // A read over several nodes succeeds throughout.
         let keys: Vec<String> = (0..ROWS).map(key).collect();
         let (line, mut reader) = (format!("MGET {}", keys.join(" ")), cluster.client(0));
         cluster.wait_for("it has its share", || {
@@ -273,7 +274,7 @@ fn a_fourth_node_takes_its_share_while_all_goes_on() {
     });
 }
 
-/// Nobody dies, so there is nothing of which anybody could not be sure.
+/// No node dies, so that no write may have an unknown outcome.
 #[test]
 fn every_write_is_done_while_slots_move_between_living_nodes() {
     let Some(mut cluster) = start() else {
@@ -309,7 +310,8 @@ fn nodes_that_see_etcd_and_not_each_other_lose_nothing_and_answer_nothing_old() 
     }
     (0..3).for_each(|node| cluster.peer_proxy(node).cut());
     for (node, key) in keys.iter().enumerate() {
-        // Its replica is silent, and counts no more when the map says so; until then it is unknown what became of a write.
+        // The owner's replica does not respond, and counts as in sync until the map changes. Until then, the outcome
+        // of a write is unknown.
         cluster.wait_for("the owner alone takes writes", || {
             let told = cluster.ask(node, &format!("SET {key} alone"));
             assert!(told == "+OK" || told.starts_with("-UNKNOWN"), "{told}");
@@ -338,12 +340,12 @@ fn nodes_that_see_etcd_and_not_each_other_lose_nothing_and_answer_nothing_old() 
     }
 }
 
-/// A key that a node owns.
+/// Returns a key that a node owns.
 fn owned_key(cluster: &Cluster, owner: usize) -> String {
     owned_keys(cluster, owner, 1).remove(0)
 }
 
-/// Keys that a node owns.
+/// Returns keys that a node owns.
 pub fn owned_keys(cluster: &Cluster, owner: usize, count: usize) -> Vec<String> {
     let (_, status) = cluster.get(owner, "/v1/cluster");
     let status: Value = serde_json::from_str(&status).expect("JSON");
@@ -380,7 +382,7 @@ fn a_node_that_returns_with_an_old_disk_is_filled_and_brings_nothing_old_back() 
     wait_until_settled(&cluster);
     let old = tempfile::tempdir().expect("a folder");
     while_writing(&mut cluster, |cluster, go_on| {
-        // It stops in good order, so that what it has then is all there.
+        // The graceful shutdown makes the copied state complete.
         cluster.end(2);
         copied(&cluster.data(2), &old.path().join("data"));
         cluster.restart(2);
@@ -391,7 +393,7 @@ fn a_node_that_returns_with_an_old_disk_is_filled_and_brings_nothing_old_back() 
         copied(&old.path().join("data"), &cluster.data(2));
         cluster.restart(2);
         wait_until_settled(cluster);
-        // Now it owns slots, and others are gone.
+        // The node now owns slots whose other copies are gone.
         cluster.kill(0);
         cluster.wait_until_served();
     });
@@ -422,7 +424,7 @@ fn a_full_disk_on_one_node_refuses_its_own_writes_and_no_others() {
     let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 6) else {
         return larder_testing::cannot("mount a small file system (it takes root)");
     };
-    // It keeps its slots.
+    // The node keeps its slots.
     let options = Options::new(3)
         .set("tables.replicas", 2)
         .set("tables.stall_seconds", 3600);
@@ -438,7 +440,7 @@ fn a_full_disk_on_one_node_refuses_its_own_writes_and_no_others() {
         disk.fill();
         set(&mine, "1").starts_with("-DISKFULL ")
     });
-    // Whatever it has a copy of: it is not waited for any more.
+    // Slots of which this node has a replica accept writes as well, because their owners no longer wait for it.
     for row in 0..30 {
         let key = format!("t|{row}|full");
         cluster.wait_for("others take writes", || {
@@ -463,7 +465,7 @@ fn a_full_disk_on_one_node_refuses_its_own_writes_and_no_others() {
     }
 }
 
-/// It shows what the other did, which the owner's death could undo.
+/// The reply reveals the removal, which a failover could undo before it is replicated.
 #[test]
 fn a_write_that_finds_its_row_gone_waits_with_the_write_that_removed_it() {
     let settings = [("tables.replicas", "2"), ("cluster.lease_seconds", "20")];
@@ -479,7 +481,7 @@ fn a_write_that_finds_its_row_gone_waits_with_the_write_that_removed_it() {
         client.send(&request(&["DEL", &key]));
     }
     clients[2].send(&request(&["SET", &key, "2", "XX"]));
-    // The core has long executed them.
+    // By now, the core has executed the commands.
     for _ in 0..100 {
         clients[3].check("PING", "+PONG");
     }
@@ -516,7 +518,7 @@ fn a_node_that_stood_still_answers_nothing_that_is_old() {
         cluster.ask(seen_by, &format!("SET {key} new")) == "+OK"
     });
     cluster.cont(owner);
-    // Of a closed connection it is unknown what became of its request.
+    // If the connection was closed, the outcome of its request is unknown.
     let (read, wrote) = (reader.reply_or_end(), writer.reply_or_end());
     cluster.wait_for("it is in a new life", || {
         cluster.state(seen_by, &name) == "up" && cluster.info(owner, "cluster_missing").is_empty()

@@ -1,4 +1,5 @@
-//! Sets (SMEMBERS and its kin) and rankings (ZRANGE and its kin) whose rows other nodes have, or compute from rows of several nodes.
+//! Sets (SMEMBERS and related commands) and rankings (ZRANGE and related commands) whose rows are on other nodes, or
+//! are computed from rows of several nodes.
 
 use larder_types::Random;
 
@@ -7,7 +8,7 @@ use super::harness::Cluster;
 use crate::resp::{Client, request};
 use crate::support::TestServer;
 
-/// Votes lie by user, and what is computed of them by thing: so each output has rows of users of all nodes.
+/// Votes are stored by user and their outputs by thing, so that each output combines rows of all nodes.
 const JOINS: [(&str, &str); 3] = [
     ("by", "by|<thing>|<user> = copy vote|<user>|<thing>"),
     (
@@ -20,7 +21,7 @@ const JOINS: [(&str, &str); 3] = [
     ),
 ];
 
-/// A random command on few rows, so that they meet.
+/// Returns a random command. There are few rows, so that commands conflict.
 fn command(random: &mut Random) -> String {
     let (user, thing) = (random.below(6), random.below(6));
     let other = random.below(6);

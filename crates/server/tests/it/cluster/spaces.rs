@@ -1,5 +1,5 @@
-//! Spaces on three nodes: a search through any of them sees what was acknowledged before it began, also while a node dies and its slots
-//! move; and it is whole, or refused.
+//! Spaces on three nodes. A search through any node reflects every write that was acknowledged before it began, also
+//! while a node dies and its slots move. Its result is complete, or an error.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use super::rows::wait_until_settled;
 use crate::resp::{Client, request};
 use crate::spaces::{ask_all, figure};
 
-/// How many cities there are where it matters.
+/// Number of cities, in tests that need several.
 pub(super) const CITIES: u64 = 16;
 
 pub(super) fn ask(client: &mut Client, words: &[&str]) -> String {
@@ -23,19 +23,19 @@ pub(super) fn put(client: &mut Client, number: u64, city: &str) -> String {
     ask(client, &["HSET", &key, "city", city, "n", &n])
 }
 
-/// The city of a hotel, where there are several.
+/// Returns the city of a hotel, in tests with several cities.
 pub(super) fn city_of(number: u64) -> String {
     format!("c{}", number % CITIES)
 }
 
-/// How many objects a search finds; nothing if it is refused.
+/// Returns the number of objects that a search finds, or `None` if it is rejected.
 pub(super) fn total(client: &mut Client, query: &str) -> Option<u64> {
     let reply = ask(client, &["FT.SEARCH", "hotels", query, "LIMIT", "0", "0"]);
     let total = reply.strip_prefix("*1|:");
     total.or_else(|| refused(&reply))?.parse().ok()
 }
 
-/// As [`total`], by an aggregation.
+/// Like [`total`], with an aggregation.
 pub(super) fn counted(client: &mut Client, query: &str) -> Option<u64> {
     let count = ["GROUPBY", "0", "REDUCE", "COUNT", "0", "AS", "n"];
     let words: Vec<&str> = ["FT.AGGREGATE", "hotels", query]
@@ -52,7 +52,7 @@ pub(super) fn counted(client: &mut Client, query: &str) -> Option<u64> {
     count.or_else(|| refused(&reply))?.parse().ok()
 }
 
-/// Makes sure that a reply is a refusal.
+/// Checks that a reply is an expected error.
 #[track_caller]
 fn refused(reply: &str) -> Option<&'static str> {
     let is_known = [
@@ -69,7 +69,7 @@ fn refused(reply: &str) -> Option<&'static str> {
     None
 }
 
-/// How many hotels there are at first.
+/// Number of hotels at the start.
 pub(super) const HOTELS: u64 = 50;
 
 pub(super) fn started(
@@ -92,7 +92,7 @@ pub(super) fn started(
             .to_vec()
     });
     let puts: Vec<_> = puts.collect();
-    // On a busy machine a lease may end, and writes are refused for a moment.
+    // On a busy machine, a lease may expire, and writes are rejected for a moment.
     cluster.wait_for("hotels are written", || {
         let replies = ask_all(&mut client, &puts);
         replies.iter().all(|reply| reply.starts_with(':'))
@@ -112,7 +112,7 @@ fn every_node_answers_for_all_and_does_as_the_map_says() {
     };
     for node in 0..3 {
         let mut client = cluster.client(node);
-        // It was declared through another node, which has answered when all had heard of it.
+        // The space was created through another node, which replied when all nodes had it.
         cluster.wait_for("all objects are found", || {
             total(&mut client, "*") == Some(50 + node as u64)
         });
@@ -167,7 +167,7 @@ fn every_node_answers_for_all_and_does_as_the_map_says() {
         );
         assert_eq!(profile.matches("|Shard|").count(), 6, "{profile}");
     }
-    // Rows that stand for themselves are read in parts, wherever they are.
+    // Rows that are not grouped are read through a cursor, from all nodes.
     let mut client = cluster.client(1);
     let mut reply = ask(
         &mut client,
@@ -215,7 +215,8 @@ fn every_node_answers_for_all_and_does_as_the_map_says() {
     );
 }
 
-/// A node's slots lie in blocks among those of others, and the regions of a town of many hotels in slots of one node all the same.
+/// A node's slots alternate with those of other nodes in blocks. The regions of a city with many hotels are
+/// nevertheless in slots of one node.
 #[test]
 fn towns_that_are_spread_over_regions_are_asked_for_at_one_node_or_two() {
     let Some(cluster) = started(1, city_of, "SUBSPACES 1 city REGIONS 64", 2000) else {
@@ -232,7 +233,8 @@ fn towns_that_are_spread_over_regions_are_asked_for_at_one_node_or_two() {
         ask(&mut client, &["FT.EXPLAIN", "hotels", &query])
     };
     let explained: Vec<String> = (0..CITIES).map(explain).collect();
-    // Each asks the region of hotels with several towns, too, and a town that lies where one node's regions end is on two: so a few ask three.
+    // Each search also contacts the region of hotels with several cities. A city whose regions extend over a block's
+    // end is on two nodes. A few searches therefore contact three nodes.
     let at_few = |told: &&String| {
         let at = |few| told.contains(&format!(" of 64 regions, at {few} of 3 cores"));
         at(1) || at(2)
@@ -241,7 +243,7 @@ fn towns_that_are_spread_over_regions_are_asked_for_at_one_node_or_two() {
     assert!(few >= 13, "{explained:?}");
 }
 
-/// Of a few regions, which are cut by what 1,100 hotels have; and of many, which are not.
+/// With few regions, 1,100 hotels are enough for cuts by values; with many regions, they are not.
 const CUT: &str = "SUBSPACES 2 city n REGIONS 16";
 const UNCUT: &str = "SUBSPACES 2 city n REGIONS 64";
 
@@ -275,7 +277,7 @@ fn a_search_of_regions_sees_what_was_acknowledged_while_a_node_is_cut_off() {
     break_and_search(Fault::CutOff, UNCUT, HOTELS);
 }
 
-/// Parts of an answer that come late are of the map by which the others were asked, or all are asked anew.
+/// A late partial answer must be based on the same map as the others. Otherwise, the search is repeated.
 #[test]
 fn a_search_that_waits_for_a_node_which_stands_still_misses_nothing() {
     let Some(cluster) = started(1, city_of, "", HOTELS) else {
@@ -310,14 +312,15 @@ fn a_search_that_waits_for_a_node_which_stands_still_misses_nothing() {
     }
 }
 
-/// What happens to a node, until it is mended.
+/// A fault of a node.
 #[derive(Clone, Copy)]
 enum Fault {
     Killed,
-    /// And its disk is gone.
+    /// The node is killed, and its disk is lost.
     Emptied,
     StoodStill,
-    /// From etcd, and from the others' connections to it; its own to the others stay.
+    /// The node is partitioned from etcd and from other nodes' connections to it. Its own connections to other nodes
+    /// stay.
     CutOff,
 }
 
@@ -343,7 +346,8 @@ impl Fault {
     }
 }
 
-/// A hotel that goes from town to town: each time to another region of the cities, where it is found from then on, and not where it was.
+/// A hotel that moves between cities, and therefore between regions. After each move, searches must find it in the
+/// new city only.
 struct Moving {
     client: Client,
     number: u64,
@@ -351,7 +355,7 @@ struct Moving {
 }
 
 impl Moving {
-    /// The first of those hotels that move.
+    /// The number of the first hotel that moves.
     const FIRST: u64 = 900_000;
 
     fn new(addr: std::net::SocketAddr) -> Moving {
@@ -369,7 +373,7 @@ impl Moving {
     fn go_on(&mut self, logs: impl Fn() -> String) {
         let (before, town) = (self.town(self.moves + 6), self.town(self.moves));
         if !put(&mut self.client, self.number, &town).starts_with(':') {
-            // It may be in either town, also later: another hotel begins.
+            // The hotel may be in either city, also later. Continue with another hotel.
             (self.number, self.moves) = (self.number + 1, 0);
             return;
         }
@@ -386,7 +390,7 @@ impl Moving {
     }
 }
 
-/// How many searches were answered from regions.
+/// Returns the number of searches that were answered from regions.
 pub(super) fn region_answers(client: &mut Client) -> Option<u64> {
     let info = ask(client, &["FT.INFO", "hotels"]);
     let rest = info.split("|region_answers|:").nth(1)?;
@@ -400,7 +404,7 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
     let nodes: Vec<_> = (0..3).map(|node| cluster.resp(node)).collect();
     let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(hotels));
     std::thread::scope(|scope| {
-        // One writes; objects whose fate is unknown are written again until it is known.
+        // A writer, which repeats a write until its outcome is known.
         scope.spawn(|| {
             let mut client = Client::to(nodes[0]);
             for number in hotels.. {
@@ -418,7 +422,7 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
         let stopping = StopAtEnd(&stop);
         let mut client = Client::to(nodes[1]);
         let mut moving = Moving::new(nodes[0]);
-        // How many of the first hotels are in a city.
+        // The number of hotels in a city among the first `hotels` ones.
         let in_city = |hotels: u64, city: u64| (hotels + CITIES - 1 - city) / CITIES;
         let mut look = |cluster: &Cluster, times: u64| {
             let mut seen = 0;
@@ -433,14 +437,14 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
                 let Some(found) = found else {
                     return false;
                 };
-                // One more may be there that is not acknowledged yet.
+                // One more hotel may be written but not acknowledged yet.
                 let after = in_city(acknowledged.load(Ordering::SeqCst) + 1, city);
                 assert!(
                     (before..=after).contains(&found),
                     "{before} <= {found} <= {after}\n{}",
                     cluster.logs()
                 );
-                // All of these were there from the beginning, and none is another's.
+                // These hotels existed from the start, and no other hotel has their numbers.
                 let range = total(&mut client, "@n:[10 29]");
                 assert!(range.is_none_or(|found| found == 20), "{range:?}");
                 moving.go_on(|| cluster.logs());
@@ -454,7 +458,8 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
             if !subspaces.is_empty() {
                 cluster.wait_for("regions are searched", || {
                     let before = region_answers(&mut client);
-                    // A number lies in one region. Many hotels of a city lie in several, for which all nodes may be asked as well.
+                    // A search for one number needs one region. A city with many hotels is in several regions, and a
+                    // search for it may contact all nodes instead.
                     for number in 10..30 {
                         total(&mut client, &format!("@n:[{number} {number}]"));
                     }
@@ -465,7 +470,7 @@ fn break_and_search(fault: Fault, subspaces: &str, hotels: u64) {
         look(&cluster, 50);
         fault.begin(&mut cluster, 2);
         look(&cluster, 200);
-        // Also one that is not killed is given up, and others have what it had.
+        // A node that is suspended or partitioned is declared down as well, and others take over its slots.
         cluster.wait_until_down(0, 2);
         look(&cluster, 200);
         fault.end(&mut cluster, 2);

@@ -1,4 +1,5 @@
-//! Objects and rows of text under one name: what Redis's commands on keys do with each; on one serving thread and on several.
+//! Keys that hold objects or strings: the effect of Redis's key commands on both, on one serving thread and on
+//! several.
 
 use larder_protocol::config::Fsync;
 use larder_protocol::dump::{Dumped, DumpedField};
@@ -61,7 +62,7 @@ fn a_key_has_a_string_or_an_object() {
                 ("EXISTS h|1 s|1 s|2 h|1", ":3"),
                 ("TOUCH h|1 s|2", ":1"),
                 ("DBSIZE", ":102"),
-                // What is put in its place takes the object away.
+                // A string replaces the object.
                 ("EXPIRE h|1 100", ":1"),
                 ("SET h|1 text", "+OK"),
                 ("TTL h|1", ":-1"),
@@ -84,7 +85,7 @@ fn a_key_has_a_string_or_an_object() {
                 ("MGET h|1 s|1 h|2", "*3|$3|one|$3|two|$5|three"),
                 ("DBSIZE", ":103"),
                 ("DEL h|1 h|2", ":2"),
-                // What is refused leaves it.
+                // A rejected command leaves the object unchanged.
                 ("HSET h|1 f v", ":1"),
                 (
                     "SET h|1 text EX 0",
@@ -141,7 +142,7 @@ fn objects_are_renamed_copied_and_found() {
     for server in servers() {
         let mut client = Client::connect(&server);
         client.create("timeline", TIMELINE);
-        // On two threads, each of these pairs is of one core for some names and of two for others.
+        // With two threads, both keys of a pair are on one core for some names, and on two cores for others.
         for name in ["a", "b", "c", "d", "e"] {
             for (line, expected) in [
                 ("HSET t|x f v", ":1"),
@@ -201,7 +202,7 @@ fn objects_are_renamed_copied_and_found() {
                 ("KEYS *", "*0"),
             ],
         );
-        // Many of both, a few at a time.
+        // Many keys of both kinds, read in small parts.
         let mut expected = Vec::new();
         for number in 0..100 {
             let key = format!("many:{number:03}");
@@ -322,7 +323,7 @@ fn objects_are_watched_and_told_of() {
             .iter()
             .filter_map(|note| note.strip_prefix("h|1 "))
             .collect();
-        // The row of text takes the object's place.
+        // The string replaces the object.
         assert_eq!(of_h, ["set", "set", "del", "set", "del", "set"], "{told:?}");
     }
 }
@@ -371,7 +372,7 @@ fn objects_are_there_after_a_restart_from_the_log_and_from_a_snapshot() {
     }
 }
 
-/// Keys of objects need no name of a table before them: mappers begin them with a colon, or write none at all.
+/// Keys of objects need not begin with a table's name. Object mappers write a colon first, or none at all.
 #[test]
 fn objects_are_kept_under_keys_without_a_table() {
     for mut server in servers() {
@@ -438,7 +439,7 @@ fn objects_are_kept_under_keys_without_a_table() {
             ],
         );
         assert!(client.ask("INFO tables").contains("tables_rows:"));
-        // All keys by small parts, each once and in order.
+        // All keys in small parts, each once and in order.
         let (mut cursor, mut scanned) = ("0".to_owned(), Vec::new());
         loop {
             let part = client.ask(&format!("SCAN {cursor} COUNT 2 TYPE hash"));
@@ -468,7 +469,7 @@ fn objects_are_kept_under_keys_without_a_table() {
     }
 }
 
-/// A refused command leaves every key as it was, the one that it would have replaced included.
+/// A rejected command leaves every key unchanged, including the one that it would have replaced.
 #[test]
 fn a_refused_command_on_several_keys_changes_none() {
     for server in servers() {
@@ -543,7 +544,7 @@ fn a_value_that_does_not_fit_the_memory_leaves_what_it_would_replace() {
         for n in 0..20 {
             let reply = client.ask(&format!("SET hash{n} {large}"));
             if reply == "+OK" {
-                // Another core has room.
+                // A core with free memory accepts the value.
                 continue;
             }
             assert!(reply.starts_with("-OOM "), "{reply}");

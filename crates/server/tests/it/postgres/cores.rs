@@ -1,4 +1,4 @@
-//! Tables of PostgreSQL on several cores: what one core would answer, of one moment, from any connection.
+//! Tables of PostgreSQL on several cores: reads return the same as on one core, of one moment, on any connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -10,7 +10,7 @@ use crate::support::TestServer;
 const AUTHORS: usize = 8;
 const FOLLOWERS: usize = 4;
 
-/// Authors with a post each, whom all follow.
+/// Creates authors with a post each, and followers of all of them.
 fn followed(name: &str) -> Option<(Sql, TestServer)> {
     let cluster = super::Cluster::shared()?;
     let mut sql = cluster.database(name);
@@ -25,7 +25,7 @@ fn followed(name: &str) -> Option<(Sql, TestServer)> {
     Some((sql, server))
 }
 
-/// One reader less, however it ended.
+/// Decrements the number of readers on drop.
 struct Done<'a>(&'a AtomicUsize);
 
 impl Drop for Done<'_> {
@@ -34,7 +34,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// The values in an answer, which are numbers here, whatever stands around them.
+/// Returns the values in a formatted reply, all of which are numbers.
 fn values(answer: &str) -> Vec<u64> {
     let parts = answer.split('|');
     let all: Vec<&str> = parts.collect();
@@ -49,14 +49,14 @@ fn a_commit_is_seen_whole_by_reads_of_all_cores() {
 }
 
 fn commits_are_seen_whole() {
-    // So many different commits each reader is to see.
+    // Number of distinct commits that each reader must observe.
     const COMMITS: u64 = 100;
     let Some((mut sql, server)) = followed("whole") else {
         return;
     };
     let authors = |each: &dyn Fn(usize) -> String| (0..AUTHORS).map(each).collect::<Vec<_>>();
     let posts = authors(&|a| format!("post|a{a}|0000000001")).join(" ");
-    // A row of each follower's, so that several cores compute them.
+    // One output row per follower, so that several cores compute them.
     let timelines = authors(&|a| format!("tline|f{}|0000000001|a{a}", a % FOLLOWERS)).join(" ");
     let gets = authors(&|a| format!("GET post|a{a}|0000000001"));
     let ranges: Vec<String> = (0..FOLLOWERS)
@@ -121,7 +121,7 @@ fn writes_are_everywhere() {
         return;
     };
     let mut clients: Vec<Client> = (0..6).map(|_| Client::connect(&server)).collect();
-    // A join over rows that other cores have, and rows of PostgreSQL.
+    // A join over rows of other cores and rows of PostgreSQL.
     let mixed =
         "mixed|<user>|<time:10>|<author> = check own|<user>|<author> copy post|<author>|<time>";
     let created = clients[0].ask_words(&["JOIN.CREATE", "mixed", mixed]);
@@ -147,7 +147,7 @@ fn writes_are_everywhere() {
         let all = other.ask("RANGE tline| tline}");
         assert_eq!(all.matches(&expected).count(), FOLLOWERS, "{all}");
     }
-    // Writes of keys of several columns are PostgreSQL's own transactions.
+    // A write of keys of several columns is one transaction in PostgreSQL.
     let both = ["MSET", "post|a0|0000000001", "m", "post|a1|0000000001", "m"];
     assert_eq!(clients[2].ask_words(&both), "+OK");
     clients[3].check(
@@ -159,7 +159,7 @@ fn writes_are_everywhere() {
     clients[0].check("EXISTS post|a0|0000000001 post|a1|0000000001", ":0");
     let apart = clients[1].ask("MSET post|a0|0000000001 x own|f0|a9 x");
     assert!(apart.contains("apart"), "{apart}");
-    // One reply after another, whatever each waits for.
+    // Replies arrive in order, whatever each of them waits for.
     clients[2].send(b"SET post|a1|0000000001 new\r\nMGET post|a0|0000000001 post|a1|0000000001\r\nRANGECOUNT post| post}\r\nSET own|f0|a0 y\r\n");
     let replies: Vec<String> = (0..4).map(|_| clients[2].reply()).collect();
     assert_eq!(replies, ["+OK", "*2|$-1|$3|new", ":7", "+OK"]);
@@ -208,7 +208,7 @@ fn all_cores_are_told() {
             client.check(&format!("RANGE tline|f{next}| tline|f{next}}}"), "+QUEUED");
             let answer = client.ask("EXEC");
             assert!(answer.starts_with("-SOURCE "), "{answer}");
-            // Nothing of it was done.
+            // The transaction had no effect.
             client.check("GET own|1", "$-1");
         }
         proxy.refuse(false);

@@ -1,4 +1,4 @@
-//! What is wrong in PostgreSQL is reported immediately, and by the reads that it concerns alone.
+//! Faults in PostgreSQL are reported immediately, and only by the reads that they affect.
 
 use super::cluster::{Cluster, Sql};
 use super::{SCHEMA, TABLES, TIMELINE, named, posts, server};
@@ -15,7 +15,8 @@ on_one_and_on_several_cores! {
 
 const COPY: &str = "copy|<author>|<time:10> = copy post|<author>|<time>";
 
-/// The stream breaks at the next change, before the catalogs are compared: the rows in memory must not outlive it.
+/// The stream breaks at the next change, before the catalogs are compared. The rows in memory must not be served
+/// after that.
 fn a_dropped_publication_ends_reads_of_rows_in_memory() {
     let Some((mut sql, server)) = posts("no_publication_left") else {
         return;
@@ -71,7 +72,7 @@ fn a_role_that_may_not_log_in_any_more_ends_reads_of_rows_in_memory() {
     });
 }
 
-/// Subscriptions have a fault: posts are read and followed as before.
+/// Checks that posts are still read and followed while subscriptions have a fault.
 fn check_that_posts_are_followed(
     sql: &mut Sql,
     server: &TestServer,
@@ -94,7 +95,7 @@ fn check_that_posts_are_followed(
     let metrics = metrics.as_str().expect("text");
     assert!(metrics.contains("larder_postgres_table_up{table=\"post\"} 1"));
     assert!(metrics.contains("larder_postgres_table_up{table=\"sub\"} 0"));
-    // What is in memory is followed, and what is not can be loaded.
+    // Rows in memory are followed, and other rows can be loaded.
     let (loads, forgotten) = (client.count("loads"), client.count("forgotten"));
     *next += 1;
     sql.run(&format!("INSERT INTO posts VALUES ('bob', {next}, 'new')"));
@@ -174,7 +175,7 @@ fn a_column_of_another_type_is_read_as_its_new_type() {
     );
     let mut client = Client::connect(&server);
     client.check("GET thing|1", "$15|{\"a\":1,\"b\":\"x\"}");
-    // A row of the new type never has the old one's form.
+    // A row with the new type is never returned in the old type's form.
     sql.run(
         "ALTER TABLE things ALTER a TYPE text USING 'no. ' || a; UPDATE things SET a = 'no. 2'",
     );
@@ -207,6 +208,6 @@ fn a_renamed_label_of_an_enum_is_read() {
     client.check("GET day|1", "$7|[\"sad\"]");
     sql.run("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'");
     client.until("blue", |client| client.ask("GET thing|1") == "$4|blue");
-    // An array of labels, behind a domain.
+    // An array of labels of a domain over the enum.
     client.until("blue", |client| client.ask("GET day|1") == "$8|[\"blue\"]");
 }

@@ -1,4 +1,4 @@
-//! How long a read takes that must be loaded, and how long a commit takes until joins show it. Run by itself:
+//! Measures the duration of a read that must be loaded, and the time until joins show a commit. To run it alone:
 //! `LARDER_FIGURES=1 cargo test -p larder-server --test it postgres::figures -- --nocapture`.
 
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use super::cluster::{Cluster, Sql};
 use super::{SCHEMA, TABLES, TIMELINE, server, with_cores};
 use crate::resp::Client;
 
-/// Those who are followed; as many others are not.
+/// Number of authors with followers; as many others have none.
 const AUTHORS: usize = 4000;
 const FOLLOWERS: usize = 400;
 
-/// A line of figures, in microseconds.
+/// Prints one line of results, in microseconds.
 fn tell(cores: u32, what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_micros();
@@ -56,7 +56,7 @@ fn loads(cores: u32, client: &mut Client, sql: &mut Sql) {
     tell(cores, what, timelines);
 }
 
-/// From when a commit is known to its writer.
+/// Measures from the moment at which the writer's commit returns.
 fn lags(cores: u32, client: &mut Client, sql: &mut Sql, what: &str) {
     let (mut shown, mut commits) = (Vec::new(), Vec::new());
     let first = 1000
@@ -102,7 +102,7 @@ fn figures(cores: u32) {
     loads(cores, &mut client, &mut sql);
     client.check("RANGECOUNT tline|f0| tline|f0}", ":200");
     lags(cores, &mut client, &mut sql, "");
-    // Beside a client that commits without a pause.
+    // With a concurrent client that commits without a pause.
     let mut other = sql.another();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

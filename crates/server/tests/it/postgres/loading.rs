@@ -1,4 +1,4 @@
-//! Loads on demand, the stream of changes, and how the two meet.
+//! Loads on demand, the stream of changes, and their interaction.
 
 use super::cluster::Cluster;
 use super::proxy::Proxy;
@@ -39,7 +39,7 @@ fn rows_are_loaded_when_they_are_read_and_follow_changes() {
     client.check("RANGECOUNT post| post}", ":3");
     client.check("EXISTS post|bob|0000000100", ":1");
     let loads = client.count("loads");
-    // What is here is not loaded again.
+    // Rows in memory are not loaded again.
     client.check("RANGECOUNT post| post}", ":3");
     assert_eq!(client.count("loads"), loads);
 
@@ -49,7 +49,7 @@ fn rows_are_loaded_when_they_are_read_and_follow_changes() {
         "RANGE post|bob| post|bob}",
         "*4|$19|post|bob|0000000100|$5|HELLO|$19|post|bob|0000000300|$3|new",
     );
-    // A row whose key changes moves.
+    // When a row's key changes, the row moves.
     sql.run("UPDATE posts SET author = 'eve', time = 2 WHERE time = 300");
     client.catch_up(&mut sql);
     client.check("RANGECOUNT post|bob| post|bob}", ":1");
@@ -100,8 +100,8 @@ fn a_timeline_over_tables_of_postgres_stays_fresh() {
     client.check("JOIN.CREATE x post|<a> = copy tline|<a>|<t:10>|<b>", "-ERR column 1: table post holds rows of its own: give the output another table, or remove the rows");
 }
 
-/// The load's snapshot is taken, then its table is locked, written and unlocked: what it reads is too old for what the
-/// stream has told meanwhile.
+/// The load takes its snapshot and then waits for a lock on the table, which is written and unlocked meanwhile. The
+/// rows that it reads are therefore older than the changes that the stream has delivered.
 fn a_commit_during_a_load_is_applied_once() {
     let Some((mut sql, server)) = posts("race") else {
         return;
@@ -111,7 +111,7 @@ fn a_commit_during_a_load_is_applied_once() {
     );
     let mut writer = sql.another();
     let mut client = Client::connect(&server);
-    // The stream runs.
+    // The first read starts the stream.
     client.check("GET post|none|0000000001", "$-1");
     writer.run("BEGIN; LOCK TABLE posts IN ACCESS EXCLUSIVE MODE; UPDATE posts SET body = 'TWO' WHERE time = 2; DELETE FROM posts WHERE time = 1; INSERT INTO posts VALUES ('bob', 3, 'three')");
     client.send(b"RANGE post|bob| post|bob}\r\n");
@@ -127,7 +127,8 @@ fn a_commit_during_a_load_is_applied_once() {
     client.check("RANGE post|bob| post|bob}", expected);
 }
 
-/// What a load sees is in the stream too, later: it must neither be done again nor go back in between.
+/// The stream delivers a change later that a load has already read. The change must not be applied twice, and no read
+/// may return an older value in between.
 fn a_commit_that_a_load_has_seen_is_not_applied_again() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -143,7 +144,7 @@ fn a_commit_that_a_load_has_seen_is_not_applied_again() {
     sql.run("UPDATE posts SET body = 'two'");
     let mut other = Client::connect(&server);
     client.send(b"GET post|bob|0000000001\r\n");
-    // What is here stays as it is, and is all of one moment: the load waits for the stream.
+    // The rows in memory stay unchanged and of one moment, because the load waits for the stream.
     for _ in 0..300 {
         other.check("RANGE post|eve| post|eve}", "*0");
     }
@@ -153,7 +154,7 @@ fn a_commit_that_a_load_has_seen_is_not_applied_again() {
     client.check("GET post|bob|0000000001", "$3|two");
 }
 
-/// A commit that waits for a synchronous standby is in the stream, while no snapshot sees it.
+/// A commit that waits for a synchronous standby is in the stream, but not in any snapshot.
 fn a_load_whose_snapshot_is_behind_the_stream_is_done_again() {
     let Some(cluster) = Cluster::start(&[]) else {
         return;
@@ -172,7 +173,7 @@ fn a_load_whose_snapshot_is_behind_the_stream_is_done_again() {
     let stuck = std::thread::spawn(move || {
         writer.run("INSERT INTO posts VALUES ('bob', 1, 'one'), ('eve', 1, 'e')");
     });
-    // It has come by replication, and a query does not see it.
+    // Replication has delivered the row, and a query does not return it yet.
     client.until("the row is here", |client| {
         client.ask("RANGECOUNT post|eve| post|eve}") == ":1"
     });
@@ -201,15 +202,15 @@ fn a_large_transaction_and_large_values_come_whole() {
     sql.run("DELETE FROM posts WHERE time % 2 = 0");
     client.catch_up(&mut sql);
     client.check("RANGECOUNT post| post}", ":10000");
-    // Random text, so that it does not compress: it is kept apart from its row (TOAST).
+    // Random text does not compress and is stored out of line (TOAST).
     sql.run("INSERT INTO posts SELECT 'big', 1, string_agg(md5(n::text), '') FROM generate_series(1, 100000) n");
     client.catch_up(&mut sql);
     client.check("STRLEN post|big|0000000001", ":3200000");
-    // An update that leaves it as it is does not send it.
+    // An update that does not change the value does not send it.
     sql.run("UPDATE posts SET author = 'big' WHERE author = 'big'");
     client.catch_up(&mut sql);
     client.check("STRLEN post|big|0000000001", ":3200000");
-    // Nor one that moves the row.
+    // The same applies to an update that moves the row.
     sql.run("UPDATE posts SET time = 2 WHERE author = 'big'");
     client.catch_up(&mut sql);
     client.check("STRLEN post|big|0000000002", ":3200000");
@@ -241,7 +242,7 @@ fn values_are_what_postgres_prints_whichever_way_they_come() {
     sql.run(&format!("INSERT INTO things VALUES (2, {row})"));
     client.catch_up(&mut sql);
     client.check("GET thing:0002", &format!("${}|{expected}", expected.len()));
-    // One column of a row whose other column is large and stays.
+    // Updates one column of a row whose other column is large and unchanged.
     sql.run("UPDATE things SET j = (SELECT string_agg(md5(n::text), '') FROM generate_series(1, 1000) n) WHERE id = 2; UPDATE things SET c = false WHERE id = 2");
     client.catch_up(&mut sql);
     let value = client.ask("GET thing:0002");
@@ -283,10 +284,10 @@ fn what_is_loaded_obeys_the_limits() {
             "evicted ranges are loaded again"
         );
     }
-    // What one read needs is here for as long as it takes, whatever the limit.
+    // Rows that one read needs stay in memory until it ends, regardless of the limit.
     client.check("RANGECOUNT post|a post|a5", ":4500");
     client.check("GET own|1", "$-1");
-    // Several cores share the limit anew every moment.
+    // With several cores, the limit is continuously redistributed.
     client.until("no more than allowed", |client| {
         let info = client.ask("INFO tables");
         let memory = info
@@ -307,7 +308,7 @@ fn a_transaction_of_reads_is_of_one_moment() {
     client.check("RANGECOUNT post|eve| post|eve}", "+QUEUED");
     client.check("SET own|1 x", "+QUEUED");
     client.check("EXEC", "*3|$3|one|:0|+OK");
-    // Replies stay in order, whatever they wait for.
+    // Replies stay in order, whatever each of them waits for.
     client.send(b"GET own|1\r\nGET post|zoe|0000000001\r\nGET own|1\r\n");
     assert_eq!(
         [client.reply(), client.reply(), client.reply()],

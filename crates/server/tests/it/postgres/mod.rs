@@ -1,4 +1,4 @@
-//! Tables that live in a real PostgreSQL, started by the tests themselves: see `cluster`.
+//! Tables stored in a real PostgreSQL, which the tests start: see `cluster`.
 
 /// Runs each of a module's tests on a server with one serving thread, and on one with several.
 macro_rules! on_one_and_on_several_cores {
@@ -37,7 +37,7 @@ use self::cluster::{Cluster, Sql};
 use crate::resp::Client;
 use crate::support::TestServer;
 
-/// What posts and subscriptions are kept in.
+/// The tables of posts and subscriptions.
 const SCHEMA: &str =
     "CREATE TABLE posts (author text, time bigint, body text, PRIMARY KEY (author, time));
     CREATE TABLE subs (follower text, author text, PRIMARY KEY (follower, author));
@@ -53,7 +53,7 @@ pattern = 'sub|<follower>|<author>'
 table = 'subs'
 ";
 
-/// The same, where posts are written through.
+/// The same mapping, with posts written through.
 const POSTS_THROUGH: &str = "
 [tables.post]
 pattern = 'post|<author>|<time:10>'
@@ -66,7 +66,7 @@ table = 'subs'
 ";
 
 thread_local! {
-    /// Serving threads of the servers that this test starts.
+    /// Number of serving threads of the servers that this test starts.
     static CORES: Cell<u32> = const { Cell::new(1) };
 }
 
@@ -75,7 +75,8 @@ fn with_cores(cores: u32, test: fn()) {
     test();
 }
 
-/// What the test calls something that all databases share: the same test runs with another number of cores beside it.
+/// Returns a name for an object that all databases share. The same test runs concurrently with another number of
+/// cores.
 fn named(name: &str) -> String {
     match CORES.get() {
         1 => name.to_owned(),
@@ -83,7 +84,7 @@ fn named(name: &str) -> String {
     }
 }
 
-/// A server whose tables are in a database.
+/// Starts a server whose tables are in a database.
 fn server(url: &str, tables: &str) -> TestServer {
     server_with(url, tables, |_| {})
 }
@@ -97,11 +98,11 @@ fn server_with(url: &str, tables: &str, change: impl FnOnce(&mut ServerConfig)) 
     })
 }
 
-/// A join of the tables in [`TABLES`].
+/// A join over the tables in [`TABLES`].
 const TIMELINE: &str =
     "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
 
-/// A server on a database of its own with [`SCHEMA`] and [`TABLES`]. `None` without PostgreSQL.
+/// Starts a server with a new database with [`SCHEMA`] and [`TABLES`]. Returns `None` without PostgreSQL.
 fn posts(name: &str) -> Option<(Sql, TestServer)> {
     let cluster = Cluster::shared()?;
     let mut sql = cluster.database(name);
@@ -111,7 +112,7 @@ fn posts(name: &str) -> Option<(Sql, TestServer)> {
 }
 
 impl Client {
-    /// A line of INFO postgres.
+    /// Returns a line of `INFO postgres`.
     fn of_postgres(&mut self, name: &str) -> String {
         self.info("postgres", &format!("postgres_{name}"))
     }
@@ -120,7 +121,7 @@ impl Client {
         self.of_postgres(name).parse().expect("a count")
     }
 
-    /// Waits until all that is in PostgreSQL now is here.
+    /// Waits until larder has applied everything that PostgreSQL has committed so far.
     fn catch_up(&mut self, sql: &mut Sql) {
         let lsn = sql.one("SELECT pg_current_wal_flush_lsn()");
         let lsn = position(&lsn);
@@ -129,7 +130,7 @@ impl Client {
         });
     }
 
-    /// Asks until it holds.
+    /// Waits until `holds` returns true.
     #[track_caller]
     fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Client) -> bool) {
         let began = Instant::now();

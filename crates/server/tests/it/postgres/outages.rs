@@ -1,4 +1,4 @@
-//! What is lost and comes back: connections, PostgreSQL, its slot, larder.
+//! Losses and recovery of connections, of PostgreSQL, of its replication slot, and of larder.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ on_one_and_on_several_cores! {
     a_write_whose_connection_breaks_is_not_said_to_have_failed,
 }
 
-/// A row that changes while nobody tells.
+/// Changes the row while no stream delivers changes.
 fn change(sql: &mut Sql, to: &str) {
     sql.run(&format!(
         "UPDATE posts SET body = '{to}' WHERE author = 'bob'"
@@ -66,7 +66,7 @@ fn after_a_lost_connection_a_temporary_slot_loads_anew() {
         change(&mut sql, &value);
         proxy.refuse(false);
         becomes(&mut client, &value);
-        // And it is followed again.
+        // The stream delivers changes again.
         client.until("streaming", |client| {
             client.of_postgres("state") == "streaming"
         });
@@ -96,7 +96,7 @@ fn after_a_lost_connection_a_permanent_slot_goes_on() {
         sql.run(
             "INSERT INTO posts SELECT 'eve', max(time) + 1, 'more' FROM posts WHERE author = 'eve'",
         );
-        // What is here is served as it was.
+        // Rows in memory are still served.
         client.check("GET post|eve|0000000001", "$1|e");
         proxy.refuse(false);
         becomes(&mut client, &value);
@@ -107,7 +107,7 @@ fn after_a_lost_connection_a_permanent_slot_goes_on() {
         "nothing was loaded anew"
     );
     client.check("RANGECOUNT post|eve| post|eve}", ":4");
-    // It is gone with the server.
+    // The server drops the slot when it stops.
     let slot = named("larder_kept");
     let slots = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'");
     assert_eq!(sql.one(&slots), "1");
@@ -141,7 +141,7 @@ fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
     proxy.refuse(false);
     becomes(&mut client, "unseen");
     assert_eq!(client.count("forgotten"), 1);
-    // One that an earlier larder left is made anew, and one in use is not taken.
+    // A slot that a previous server left behind is recreated, and a slot in use is not taken over.
     let other = behind(&sql, &proxy, SlotLife::Permanent, "larder_dropped");
     let mut other = Client::connect(&other);
     let answer = other.ask("GET post|bob|0000000001");
@@ -154,7 +154,7 @@ fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
     becomes(&mut client, "unseen");
 }
 
-/// PostgreSQL is stopped, or killed, and comes back.
+/// Stops or kills PostgreSQL, and starts it again.
 fn restarts(slot: SlotLife) {
     let Some(cluster) = Cluster::start(&[]) else {
         return;
@@ -171,7 +171,7 @@ fn restarts(slot: SlotLife) {
         client.until("lost", |client| client.of_postgres("state") != "streaming");
         let answer = client.ask(&format!("GET post|zoe|{round:010}"));
         assert!(answer.starts_with("-SOURCE "), "{answer}");
-        // What is here is served for a while.
+        // Rows in memory are served for a limited time.
         assert!(client.ask("GET post|bob|0000000001").starts_with('$'));
         cluster.begin();
         sql = Sql::to(cluster.port(), &named("restarts"));
@@ -205,7 +205,7 @@ fn rows_that_are_too_old_are_not_served() {
     let server = server_with(&sql.url_at(proxy.port()), TABLES, |config| {
         config.postgres.stale_seconds = 1;
     });
-    // Another takes rows of any age.
+    // A server with a high limit serves rows of any age.
     let patient = server_with(&sql.url_at(proxy.port()), TABLES, |config| {
         config.postgres.stale_seconds = 3600;
     });
@@ -227,7 +227,7 @@ fn rows_that_are_too_old_are_not_served() {
     });
     patient.until("lost", |client| client.count("connections_lost") > 0);
     patient.check("GET post|bob|0000000001", "$3|one");
-    // What is computed from it goes too.
+    // Outputs computed from the row are no longer served either.
     assert!(
         client
             .ask("GET copy|bob|0000000001")
@@ -249,7 +249,7 @@ fn a_stream_that_falls_silent_is_lost() {
     });
     let mut client = Client::connect(&server);
     becomes(&mut client, "one");
-    // As long as PostgreSQL is there, it answers, however little happens.
+    // While PostgreSQL is reachable, it responds to keepalives even without changes.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(4) {
         client.check("GET post|bob|0000000001", "$3|one");
@@ -290,7 +290,7 @@ fn larder_starts_without_postgres_and_loads_all_anew_after_a_restart() {
         );
         client.check("GET own|1", "$1|x");
     }
-    // Nothing is left that would hold PostgreSQL's log.
+    // No replication slot remains that would retain PostgreSQL's log.
     drop(server);
     let database = named("again");
     let left = format!("SELECT count(*) FROM pg_replication_slots WHERE database = '{database}'");

@@ -1,4 +1,5 @@
-//! Changes that PostgreSQL did not tell, since for a moment it was not to: what may lack them is loaded anew.
+//! Changes that PostgreSQL did not send, because they were temporarily not published. Rows that may lack such changes
+//! are loaded again.
 
 use larder_protocol::config::SlotLife;
 
@@ -22,7 +23,7 @@ on_one_and_on_several_cores! {
     what_does_not_concern_a_table_loads_nothing_anew,
 }
 
-/// A database with rows, and a server that has read them and computed from them.
+/// Creates a database with rows, and a server that has read them and computed outputs from them.
 fn begin(cluster: &Cluster, name: &str) -> (Sql, TestServer, Client) {
     let mut sql = cluster.database(name);
     sql.run(SCHEMA);
@@ -46,7 +47,7 @@ fn prepare(sql: &mut Sql) {
     );
 }
 
-/// Asks until all that can be read is as it is in PostgreSQL.
+/// Waits until all reads match PostgreSQL.
 #[track_caller]
 fn becomes_as_it_is(client: &mut Client, sql: &mut Sql) {
     let digits = "lpad(time::text, 10, '0')";
@@ -60,7 +61,7 @@ fn becomes_as_it_is(client: &mut Client, sql: &mut Sql) {
     });
 }
 
-/// A row comes, one changes and one goes.
+/// Inserts one row, changes one and deletes one.
 const CHANGES: &str = "INSERT INTO posts (author, time, body) VALUES ('bob', 9, 'new');
     UPDATE posts SET body = 'changed' WHERE time = 1; DELETE FROM posts WHERE time = 2;";
 
@@ -68,7 +69,7 @@ fn undone(sql: &mut Sql) {
     sql.run("DELETE FROM posts WHERE time = 9; UPDATE posts SET body = 'old'; INSERT INTO posts (author, time, body) VALUES ('bob', 2, 'old')");
 }
 
-/// The table is taken out, written, and put back before anybody looks: so it was that rows were missing for ever.
+/// The table is dropped from the publication, written, and added again before larder compares the catalogs.
 fn rows_of_a_table_that_was_out_of_the_publication_for_a_moment_are_found() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -78,7 +79,7 @@ fn rows_of_a_table_that_was_out_of_the_publication_for_a_moment_are_found() {
     sql.run(CHANGES);
     sql.run("ALTER PUBLICATION larder ADD TABLE posts");
     becomes_as_it_is(&mut client, &mut sql);
-    // In one transaction.
+    // The same in one transaction.
     undone(&mut sql);
     client.until("streaming", |client| {
         client.of_postgres("state") == "streaming"
@@ -142,7 +143,8 @@ fn rows_that_a_publication_left_out_for_a_moment_are_found() {
     }
 }
 
-/// To publish a table waits for nobody who writes it. What was written before is not told, though it is committed later.
+/// Adding a table to a publication does not wait for its writers. Changes made before are not sent, although they are
+/// committed later.
 fn rows_of_a_transaction_from_before_a_table_was_published_are_found() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -169,7 +171,7 @@ fn rows_of_a_transaction_from_before_a_table_was_published_are_found() {
     becomes_as_it_is(&mut client, &mut sql);
 }
 
-/// While the identity was another index, an update of the key told the new key alone.
+/// While the replica identity was another index, an update of the key sent only the new key.
 fn an_update_that_did_not_tell_the_key_before_it_leaves_no_row_behind() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -183,7 +185,7 @@ fn an_update_that_did_not_tell_the_key_before_it_leaves_no_row_behind() {
     sql.run("UPDATE posts SET time = 17 WHERE time = 3");
     sql.run("ALTER TABLE posts REPLICA IDENTITY DEFAULT");
     becomes_as_it_is(&mut client, &mut sql);
-    // A column that had another's name for a moment.
+    // A column temporarily had another column's name.
     client.until("streaming", |client| {
         client.of_postgres("state") == "streaming"
     });
@@ -207,7 +209,7 @@ fn a_table_that_is_swapped_by_rename_is_another_table() {
     sql.run(&swap("before", "next"));
     sql.run("INSERT INTO posts VALUES ('bob', 8, 'into the next')");
     becomes_as_it_is(&mut client, &mut sql);
-    // There and back between two looks.
+    // The tables are swapped and swapped back between two comparisons of the catalogs.
     client.until("streaming", |client| {
         client.of_postgres("state") == "streaming"
     });
@@ -232,7 +234,7 @@ fn rows_that_were_written_without_a_log_are_found() {
     becomes_as_it_is(&mut client, &mut sql);
 }
 
-/// A load may come in the moment in which the policies hide rows.
+/// A load may run while the policies hide rows.
 fn row_security_never_makes_rows_look_absent() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -259,7 +261,7 @@ fn row_security_never_makes_rows_look_absent() {
     });
 }
 
-/// While the connection was lost the table was out of the publication; the slot has all the others.
+/// While the connection was lost, the table was not in the publication. The slot has all other changes.
 fn a_permanent_slot_does_not_go_on_behind_a_gap() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -310,7 +312,7 @@ fn what_does_not_concern_a_table_loads_nothing_anew() {
     sql.run("ANALYZE");
     becomes_as_it_is(&mut client, &mut sql);
     assert_eq!(client.count("loads"), loads);
-    // This concerns the other table; so there was a look behind all of that.
+    // This change concerns the other table, so that larder compares the catalogs after all previous changes.
     sql.run("ALTER TABLE subs SET (fillfactor = 90)");
     client.until("looked at", |client| {
         client.check("GET post|bob|0000000006", "$3|six");

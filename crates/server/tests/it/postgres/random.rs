@@ -1,4 +1,4 @@
-//! Random operations in PostgreSQL, with reads at any time, against what PostgreSQL itself answers.
+//! Random operations in PostgreSQL with concurrent reads, compared with PostgreSQL's own results.
 
 use larder_protocol::config::SlotLife;
 
@@ -11,7 +11,7 @@ on_one_and_on_several_cores! {
     whatever_happens_reads_are_what_postgres_holds,
 }
 
-/// Numbers that come again with their seed.
+/// A deterministic random number generator.
 pub(super) struct Dice(pub u64);
 
 impl Dice {
@@ -53,7 +53,7 @@ fn change(sql: &mut Sql, dice: &mut Dice) {
     sql.run(&statement);
 }
 
-/// Keys and values in turn, as RANGE answers them.
+/// Formats keys and values like a reply to RANGE.
 pub(super) fn answer(rows: &[(String, String)]) -> String {
     let shown = rows
         .iter()
@@ -72,7 +72,7 @@ pub(super) fn model(sql: &mut Sql, query: &str) -> Vec<(String, String)> {
     rows
 }
 
-/// Asks until it can be answered: that a connection was cut may be noticed late.
+/// Repeats a read until it succeeds, because a cut connection may be noticed late.
 pub(super) fn ask(client: &mut Client, read: &str) -> String {
     let mut answer = String::new();
     client.until(read, |client| {
@@ -127,12 +127,12 @@ fn run(cluster: &Cluster, seed: u64, slot: SlotLife, rounds: u64) {
             config.tables.memory = larder_types::ByteSize(60 << 10);
         }
     });
-    // Connections come to any of the cores.
+    // The connections are distributed over the cores.
     let connections = 2 * u64::from(CORES.get()) - 1;
     let mut clients: Vec<Client> = (0..connections).map(|_| Client::connect(&server)).collect();
     clients[0].create("timeline", TIMELINE);
     for round in 0..rounds {
-        // Changes and reads at the same time: loads race with the stream.
+        // Changes and reads run concurrently, so that loads race with the stream.
         let mut writer = sql.another();
         let mut writers_dice = Dice(seed * 1000 + round + 1);
         std::thread::scope(|scope| {
@@ -161,7 +161,7 @@ fn run(cluster: &Cluster, seed: u64, slot: SlotLife, rounds: u64) {
                     _ => format!("RANGE post|a{author}| post|a{author}}} LIMIT 2"),
                 };
                 let read = client.ask(&read);
-                // While the connection is cut, some cannot be done.
+                // While the connection is cut, some reads fail.
                 assert!(
                     !read.starts_with('-')
                         || read.starts_with("-SOURCE")

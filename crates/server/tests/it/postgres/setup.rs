@@ -1,4 +1,5 @@
-//! What PostgreSQL lacks is said with what mends it, and found mended without a restart.
+//! Missing prerequisites in PostgreSQL are reported with the SQL that fixes them, and the fix is detected without a
+//! restart.
 
 use larder_protocol::config::Fsync;
 
@@ -17,7 +18,7 @@ on_one_and_on_several_cores! {
     no_row_of_postgres_is_in_the_journal,
 }
 
-/// A database as `prepare` leaves it; reading the table `t` must be refused with `expected`, and work after `mend`.
+/// Prepares a database with `prepare`. A read of the table `t` must fail with `expected`, and succeed after `mend`.
 #[track_caller]
 fn check(cluster: &Cluster, name: &str, prepare: &str, tables: &str, expected: &str, mend: &str) {
     let mut sql = cluster.database(name);
@@ -169,7 +170,7 @@ fn rights_that_are_missing_are_said_with_what_grants_them() {
         return;
     };
     let mut sql = cluster.database("rights");
-    // Roles are of all databases.
+    // Roles are global in PostgreSQL.
     let reader = named("reader");
     sql.run(&format!("CREATE ROLE {reader} LOGIN; CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION larder FOR TABLE t"));
     let url = sql.url().replace("postgres@", &format!("{reader}@"));
@@ -232,7 +233,7 @@ fn rows_that_cannot_be_keys_are_told_by_the_reads_that_include_them() {
     client.check("RANGECOUNT post| post}", refused);
     sql.run("DELETE FROM posts WHERE author = 'a|b'");
     client.check("RANGECOUNT post| post}", ":1");
-    // One that comes later.
+    // The same for a row that is inserted later.
     sql.run("INSERT INTO posts VALUES ('a|b', 1, 'x')");
     client.catch_up(&mut sql);
     client.check("RANGECOUNT post| post}", refused);
@@ -265,7 +266,7 @@ fn a_table_that_is_altered_is_looked_at_again() {
     client.until("back", |client| {
         client.ask("GET post|bob|0000000001") == "$1|x"
     });
-    // Another table of the same name.
+    // Another table with the same name.
     sql.run("DROP TABLE posts; CREATE TABLE posts (author text, time bigint, body text, PRIMARY KEY (author, time))");
     let expected = "-SOURCE the publication larder does not have the table posts; run ALTER PUBLICATION larder ADD TABLE posts";
     client.until(expected, |client| {
@@ -335,7 +336,7 @@ fn no_row_of_postgres_is_in_the_journal() {
         assert!(holds(folder, "a row of its own"));
         assert!(!holds(folder, "a body to look for"));
     });
-    // After a restart everything is loaded anew.
+    // After a restart, all rows are loaded again.
     let mut client = Client::connect(&server);
     client.check("GET post|bob|0000000001", "$18|a body to look for");
     client.check("GET own|1", "$16|a row of its own");

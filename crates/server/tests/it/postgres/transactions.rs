@@ -1,4 +1,4 @@
-//! Transactions that are large, and those that stay open.
+//! Large transactions, and transactions that stay open.
 
 use super::cluster::Cluster;
 use super::{SCHEMA, TABLES, named, posts, server, server_with};
@@ -11,7 +11,7 @@ on_one_and_on_several_cores! {
     a_slot_that_waits_for_a_prepared_transaction_is_reported,
 }
 
-/// Whoever sees a part of it can see that it is one: once `settling` is 0, what the joins show is whole.
+/// While a transaction is partially applied, `settling` is not 0. When it is 0, the joins show complete transactions.
 fn a_transaction_that_is_applied_in_parts_is_settling_until_joins_show_all_of_it() {
     let Some((mut sql, server)) = posts("parts") else {
         return;
@@ -33,7 +33,7 @@ fn a_transaction_that_is_applied_in_parts_is_settling_until_joins_show_all_of_it
         let total = (1 + round * 5000).to_string();
         client.check("GET total|bob", &format!("${}|{total}", total.len()));
     }
-    // A small one is seen as a whole.
+    // A small transaction is applied in one step.
     sql.run("INSERT INTO posts SELECT 'bob', n, 'x' FROM generate_series(1, 500) n");
     client.until("seen", |client| client.ask("GET total|bob") == "$5|15501");
     assert_eq!(client.count("transactions_in_parts"), 3);
@@ -73,7 +73,7 @@ fn a_transaction_of_at_most_atomic_changes_max_changes_is_seen_whole() {
 }
 
 fn a_slot_that_waits_for_an_open_transaction_is_reported_and_stops() {
-    // Others would wait for the transaction, too.
+    // The instance is separate, because other tests would wait for the transaction, too.
     let Some(cluster) = Cluster::start(&[]) else {
         return;
     };
@@ -105,7 +105,7 @@ fn a_slot_that_waits_for_an_open_transaction_is_reported_and_stops() {
     let refused = format!("-SOURCE PostgreSQL is not followed yet: {blocker}");
     assert!(answer.starts_with(&refused), "{answer}");
     client.check("GET own|1", "$-1");
-    // It stops, and leaves nothing that waits in PostgreSQL.
+    // The server stops, and leaves no waiting process in PostgreSQL.
     server.restart(|_| {});
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender'";
     let mut client = Client::connect(&server);

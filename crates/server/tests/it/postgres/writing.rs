@@ -1,4 +1,4 @@
-//! Writes to tables of PostgreSQL: refused, or made there.
+//! Writes to tables of PostgreSQL: rejected, or written through.
 
 use super::cluster::{Cluster, Sql};
 use super::{SCHEMA, TIMELINE, posts, server};
@@ -103,7 +103,7 @@ fn who_writes_through_reads_their_own_writes() {
     client.check("MSET post|zoe|0000000001 a post|zoe|0000000002 b", "+OK");
     client.check("RANGECOUNT post|zoe| post|zoe}", ":2");
     assert_eq!(sql.one("SELECT count(*) FROM posts"), "50");
-    // Another's committed change is seen by the one who then finds nothing to do.
+    // A command that finds no row to delete reflects the commit of the client that deleted it.
     sql.run("DELETE FROM posts WHERE author = 'zoe'");
     client.check("DEL post|zoe|0000000001", ":0");
     client.check("RANGECOUNT post|zoe| post|zoe}", ":0");

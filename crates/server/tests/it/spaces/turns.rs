@@ -1,12 +1,13 @@
-//! Searches and aggregations with the largest arguments that they may have: a core does bounded work for them in one turn, and answers others meanwhile.
+//! Searches and aggregations with the largest possible arguments. A core does a bounded amount of work for them per
+//! turn and serves other clients in between.
 //!
-//! The counter of work is compared, which `INFO search` shows: no time.
+//! The tests compare the counter of work in `INFO search`, not time.
 
 use super::{ask, ask_all, check, server};
 use crate::resp::{Client, request};
 
 const OBJECTS: usize = 1500;
-/// The bound of `crates/space/tests/it/index/bounded_steps.rs`.
+/// The bound from `crates/space/tests/it/index/bounded_steps.rs`.
 const WORK_MAX: u64 = 100_000;
 
 fn fill(client: &mut Client, objects: usize) {
@@ -163,7 +164,7 @@ fn a_search_that_takes_longer_than_it_may_is_an_error() {
         .map(|at| format!("-@n:[{} +inf]", at + 1500))
         .collect();
     let query = conditions.join(" ");
-    // Each object takes as many tests as the query has conditions.
+    // Each object needs as many checks as the query has conditions.
     let reply = ask(client, &["FT.SEARCH", "s", &query, "TIMEOUT", "1"]);
     assert!(reply.contains("Timeout limit was reached"), "{reply}");
     let reply = ask(
@@ -211,7 +212,7 @@ fn searches_end_when_their_clients_disconnect() {
     let server = server(1);
     let other = &mut Client::connect(&server);
     fill(other, 10_000);
-    // Together the searches take far longer than the second after which the server looks for a disconnected client.
+    // Together, the searches take far longer than the second after which the server checks for a disconnected client.
     let sum = vec!["@n*@s"; 60].join("+");
     let mut words = vec!["FT.AGGREGATE", "s", "*"];
     for _ in 0..60 {
