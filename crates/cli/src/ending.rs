@@ -1,4 +1,5 @@
-//! The end of `larder serve`: what a signal does at each stage, and that the process ends even if a thread of the server is stuck.
+//! The end of `larder serve`: handles signals at each stage, and ends the process even if a thread of the server is
+//! stuck.
 //!
 //! ```text
 //!  starting ── SIGTERM, ctrl-c ──► the process ends: nothing was acknowledged yet
@@ -9,7 +10,7 @@
 //! ```
 //!
 //! SIGHUP is ignored at every stage, as Redis does: closing the terminal of a server must not stop it.
-//! A forced end loses no more than SIGKILL would: replies that were sent are as durable as `tables.fsync` says.
+//! A forced end loses no more than SIGKILL would: replies that were sent are as durable as `tables.fsync` requires.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

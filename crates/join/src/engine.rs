@@ -1,7 +1,7 @@
 //! The tables and joins of one core, and the operations on them.
 //!
-//! The path of a write is `engine → propagate::maintain → join::updater`, that of a read `evaluate::reads → view →
-//! (fill | settle) → rows`.
+//! The path of a write is `engine → propagate::maintain → join::updater`, that of a read
+//! `evaluate::reads → view → (fill | settle) → rows`.
 //!
 //! 1. A filled range, once settled, equals the join recomputed from its sources. Every read settles the range first.
 //! 2. Time is an argument, in milliseconds, and never decreases.

@@ -18,8 +18,8 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// # Errors
     /// The space does not exist, or there was no reply.
-    /// There is no such space, or no reply.
     pub fn of(nodes: &Nodes, space: &str) -> Result<Layout, Failure> {
         let reply = nodes.words(&["FT.INFO", space]).map_err(|failure| {
             match failure.message.contains("Unknown index") {

@@ -1,8 +1,12 @@
 //! One join: its definition, its output rows, and the state that keeps them fresh.
 //!
-//! `joins` holds all joins of an engine. `node` records the source rows that a fill was computed from, `updater` the
-//! outputs that depend on a source range, `target` the part of a fill's state that writes need, and `page` the split of
-//! a join's rows. `run` is the state of one evaluation, and `combine` applies the rows that it finds.
+//! - `joins`: all joins of an engine.
+//! - `node`: the source rows that a fill was computed from.
+//! - `updater`: the outputs that depend on a source range.
+//! - `target`: the part of a fill's state that writes need.
+//! - `page`: the split of a join's rows.
+//! - `run`: the state of one evaluation; `combine` applies the rows that it finds.
+//! - `tracked`: the keys that clients cache.
 
 pub(crate) mod combine;
 pub(crate) mod joins;

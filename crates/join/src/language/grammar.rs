@@ -30,7 +30,6 @@
 //!
 //! A condition on `value` restricts the values of the clause before it; rows that do not satisfy it are ignored. If the
 //! literal is a number, only numbers satisfy the condition. A condition on a slot compares bytes.
-//! Against a number it holds for numbers only. A condition on a slot compares bytes.
 
 use crate::error::DefinitionError;
 use crate::language::words::Words;

@@ -1,9 +1,14 @@
 //! Rows that other engines or a database own.
 //!
-//! Read `exchange` for the messages between engines, `parts` for subscriptions to rows by their content, `replicas` for
-//! copies of other engines' rows, `moved` for changes of ownership, `adopted` for base rows that an engine gains and
-//! loses then, `wire` for the encoding of messages, and `supply` for tables whose rows a database owns. `base::owner`
-//! defines which engine owns a key.
+//! In reading order:
+//!
+//! - `exchange`: the messages between engines; `wire` encodes them.
+//! - `parts`: subscriptions to rows by their content.
+//! - `replicas`: copies of other engines' rows.
+//! - `moved`: changes of ownership; `adopted` has the base rows that an engine gains and loses then.
+//! - `supply`: tables whose rows a database owns.
+//!
+//! `base::owner` defines which engine owns a key.
 
 pub(crate) mod adopted;
 pub(crate) mod exchange;

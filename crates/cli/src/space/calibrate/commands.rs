@@ -173,8 +173,8 @@ pub fn parts(words: &[String]) -> Vec<&[u8]> {
     words.iter().map(|word| word.as_bytes()).collect()
 }
 
-/// Parses regions and cores from the output of FT.EXPLAIN: `subspace k: 2 of 64 regions, at 1 of 8 cores, ..`, `all
-/// owners: 8 of 8 cores, ..`.
+/// Parses regions and cores from the output of FT.EXPLAIN: `subspace k: 2 of 64 regions, at 1 of 8 cores, ..`,
+/// `all owners: 8 of 8 cores, ..`.
 pub fn contacted_in(told: &str) -> Option<(u64, u64)> {
     let is_line = |line: &&str| line.starts_with("subspace ") || line.starts_with("all owners");
     let line = told.lines().find(is_line)?;
