@@ -1,5 +1,6 @@
-//! What many clients write and read through all nodes while nodes are killed, stand still or are cut off, judged by `larder-validate`: nothing
-//! acknowledged is lost, nothing refused is done, and every answer is explained by some order of the writes.
+//! Histories of many concurrent clients through all nodes, while nodes are killed, suspended or partitioned.
+//! `larder-validate` checks that no acknowledged write is lost, that no rejected write happens, and that some order
+//! of the writes explains every read.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -17,10 +18,10 @@ use crate::judged::check_explained;
 use crate::source::{Fault, Source};
 
 const CLIENTS: u32 = 6;
-/// Calls that are answered between two faults, of all clients together.
+/// Number of replies between two faults, summed over all clients.
 const CALLS: u64 = 400;
 
-/// What one client sees, from whatever node answers it.
+/// Runs one client, which uses any node that answers, and returns its records.
 fn client(
     session: u32,
     nodes: &[SocketAddr],
@@ -35,7 +36,7 @@ fn client(
             done.fetch_add(1, SeqCst);
             continue;
         }
-        // Not the same node again, and no more than a question before one is there that answers it.
+        // Moves to another node, and sends only a cheap read until a node answers again.
         while !stop.load(SeqCst) {
             at += 1;
             let is_there = actor.move_to(nodes[at % nodes.len()]);
@@ -48,7 +49,8 @@ fn client(
     actor.records
 }
 
-/// The history of some clients while something happens to a cluster. `happens` is given what waits until calls are answered.
+/// Returns the history of several clients while `happens` runs on the cluster. The second argument of `happens` is a
+/// function that waits until further calls were answered.
 fn history(
     cluster: &mut Cluster,
     happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)),
@@ -102,7 +104,7 @@ fn check(cluster: &Cluster, records: &[Record]) {
     assert!(report.total.reads > CALLS, "{report:?}");
 }
 
-/// One after the other; each comes back.
+/// Kills and restarts two nodes, one after the other.
 pub(super) fn kill_two(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
     for node in [0, 2] {
         wait_until_settled(cluster);
@@ -113,7 +115,7 @@ pub(super) fn kill_two(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
     }
 }
 
-/// They stand still for longer than their lease.
+/// Suspends two nodes, one after the other, for longer than their lease.
 pub(super) fn stop_two(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
     for node in [1, 0] {
         wait_until_settled(cluster);
@@ -124,7 +126,7 @@ pub(super) fn stop_two(cluster: &mut Cluster, go_on: &dyn Fn(&Cluster)) {
     }
 }
 
-/// One goes on, and neither etcd nor the others hear it.
+/// Partitions a running node from etcd and from the other nodes' connections to it.
 pub(super) fn cut_one_off(cluster: &Cluster, go_on: &dyn Fn(&Cluster)) {
     cluster.cut_off(1);
     cluster.wait_until_down(0, 1);
@@ -138,7 +140,7 @@ fn nodes_are_killed_under_a_history() {
     kill_and_return(1);
 }
 
-/// What joins compute on one core is of rows of others of its node, and of those of other nodes.
+/// With two cores, join outputs are computed from rows of other cores of the same node, and from rows of other nodes.
 #[test]
 fn nodes_of_two_cores_are_killed_under_a_history() {
     kill_and_return(2);
@@ -170,13 +172,14 @@ fn nodes_are_cut_off_under_a_history() {
     };
     let records = history(&mut cluster, |cluster, go_on| {
         cut_one_off(cluster, go_on);
-        // From etcd only: all others hear it.
+        // Partitions the node from etcd only. The other nodes can still reach it.
         cluster.etcd_proxy(0, 0).cut();
         cluster.wait_until_down(2, 0);
         go_on(cluster);
         cluster.etcd_proxy(0, 0).heal();
         wait_until_settled(cluster);
-        // From the others only: it keeps its lease and its slots, and everybody says what is wrong.
+        // Partitions the node from the other nodes only. It keeps its lease and its slots, and all nodes report the
+        // fault.
         cluster.peer_proxy(2).cut();
         cluster.wait_for("it is told", || {
             cluster
@@ -194,7 +197,8 @@ fn nodes_are_cut_off_under_a_history() {
     check(&cluster, &records);
 }
 
-/// Slots move to a new node in many small steps, and are filled, when those who take part are killed, stand still and are cut off.
+/// Slots are filled on a new node and move to it in many small steps, while the participating nodes are killed,
+/// suspended and partitioned.
 #[test]
 fn moves_and_fillings_break_off_under_a_history() {
     let options = Options::new(3).set("tables.replicas", 2).proxied();
@@ -235,7 +239,7 @@ fn moves_and_fillings_break_off_under_a_history() {
     check(&cluster, &records);
 }
 
-/// The controller goes from one clock to another, with a push under way, and rows to owners with other clocks.
+/// The controller moves to a node with another clock during a push, and rows move to owners with other clocks.
 #[test]
 fn clocks_an_hour_apart_change_nothing_under_a_history() {
     let options = Options::new(3).set("tables.replicas", 2);
@@ -253,7 +257,7 @@ fn clocks_an_hour_apart_change_nothing_under_a_history() {
         let (status, begun) = cluster.post(other, "/v1/stores/s/pull", &request);
         assert_eq!(status, 202, "{begun}");
         source.wait_for("p00003.segment", 1);
-        // Each with another clock; the second takes some seconds more.
+        // Each of these controllers has another clock. The second one takes a few seconds more.
         let controllers = match std::env::var_os("LARDER_SLOW_TESTS") {
             Some(_) => 2,
             None => 1,
@@ -261,7 +265,7 @@ fn clocks_an_hour_apart_change_nothing_under_a_history() {
         for _ in 0..controllers {
             let leads = cluster.named(&cluster.info(other, "cluster_controller"));
             if leads == other {
-                // It waits for the push.
+                // The node that waits for the push is the controller now.
                 break;
             }
             cluster.kill(leads);
@@ -280,7 +284,8 @@ fn clocks_an_hour_apart_change_nothing_under_a_history() {
     check(&cluster, &records);
 }
 
-/// One of three, whichever leads: nobody notices. Then all: what is refused meanwhile is not done.
+/// Kills one of three members of etcd, the leader, which has no effect. Then kills all of them; writes that are
+/// rejected meanwhile must not happen.
 #[test]
 fn etcds_members_are_killed_under_a_history() {
     let options = Options::new(3).set("tables.replicas", 2).etcd_members(3);
