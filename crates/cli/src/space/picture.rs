@@ -52,7 +52,7 @@ fn head(out: &mut String, plan: &Plan) -> fmt::Result {
     if plan.deployment.is_none() {
         writeln!(
             out,
-            "<p class=warning>Costs are guesses, good to compare with one another: none were measured.</p>"
+            "<p class=warning>The costs are estimates, suited only for comparisons; none was measured.</p>"
         )?;
     }
     for warning in warnings(plan) {
@@ -71,8 +71,8 @@ fn charts(out: &mut String, plan: &Plan) -> fmt::Result {
         scale,
         label,
     };
-    let rate = || axis("operations/s at most", Scale::Linear, short);
-    writeln!(out, "<h2>Beside what else could be</h2>")?;
+    let rate = || axis("max. operations/s", Scale::Linear, short);
+    writeln!(out, "<h2>Comparison with other configurations</h2>")?;
     let rows = compared(plan);
     let named: Vec<(String, f64)> = (rows.iter())
         .filter(|(name, _)| name.parse::<u32>().is_err())
@@ -104,24 +104,9 @@ fn charts(out: &mut String, plan: &Plan) -> fmt::Result {
             points: of(predictions, x),
         };
         [
-            one(
-                "drawn at random",
-                "c",
-                Look::Dots,
-                report.random.iter().collect(),
-            ),
-            one(
-                "simple ways to choose",
-                "b",
-                Look::Crosses,
-                heuristics.clone(),
-            ),
-            one(
-                "the best ones",
-                "met",
-                Look::Dots,
-                report.top.iter().collect(),
-            ),
+            one("random", "c", Look::Dots, report.random.iter().collect()),
+            one("heuristics", "b", Look::Crosses, heuristics.clone()),
+            one("best", "met", Look::Dots, report.top.iter().collect()),
             one(
                 "now",
                 "missed",
@@ -132,26 +117,23 @@ fn charts(out: &mut String, plan: &Plan) -> fmt::Result {
     };
     if !is_thesis(plan) {
         writeln!(out, "<h3>Latency and throughput</h3>")?;
-        let latency = axis("latency in the mean", Scale::Log, micros);
+        let latency = axis("mean latency", Scale::Log, micros);
         writeln!(
             out,
             "{}",
             plot(&latency, &rate(), &series(|it| it.latency_us))
         )?;
-        writeln!(out, "<h3>Servers that a query asks</h3>")?;
-        let servers = axis("servers for a query in the mean", Scale::Linear, number);
+        writeln!(out, "<h3>Servers per query</h3>")?;
+        let servers = axis("mean servers per query", Scale::Linear, number);
         writeln!(out, "{}", plot(&servers, &rate(), &series(|it| it.servers)))?;
     }
-    writeln!(out, "<h3>Servers that a modification passes</h3>")?;
-    let chain = axis("length of the chain in the mean", Scale::Linear, number);
+    writeln!(out, "<h3>Servers per modification</h3>")?;
+    let chain = axis("mean chain length", Scale::Linear, number);
     writeln!(out, "{}", plot(&chain, &rate(), &series(|it| it.chain)))?;
     let parts = parts(&report.chosen.parts);
     if !parts.is_empty() {
-        writeln!(
-            out,
-            "<h3>Where the time of an operation goes, with these</h3>"
-        )?;
-        let time = axis("of a processor, on all servers", Scale::Linear, micros);
+        writeln!(out, "<h3>Time per operation with these subspaces</h3>")?;
+        let time = axis("CPU time, all servers", Scale::Linear, micros);
         writeln!(out, "{}", bars("", &time, &parts, "b"))?;
     }
     Ok(())
@@ -179,7 +161,7 @@ fn parts(parts: &Parts) -> Vec<(String, f64)> {
 fn configurations(out: &mut String, plan: &Plan) -> fmt::Result {
     writeln!(
         out,
-        "<h2>Configurations</h2><div class=wide><table><tr><th class=text><th>operations/s<th>at most<th>of best\
+        "<h2>Configurations</h2><div class=wide><table><tr><th class=text><th>operations/s<th>max.<th>of best\
          <th>latency<th>chain<th>servers<th>regions<th>memory<th class=text>subspaces"
     )?;
     let best = plan.report.best.capacity;
@@ -206,7 +188,7 @@ fn configurations(out: &mut String, plan: &Plan) -> fmt::Result {
     }
     writeln!(
         out,
-        "<p class=sub>Chosen is the simplest that takes at most {} more than the best: the fewest subspaces, and the fewest attributes in them.</p>",
+        "<p class=sub>Chosen is the simplest configuration that costs at most {} more than the best: the one with the fewest subspaces, and the fewest attributes in them.</p>",
         percent(plan.report.tolerance)
     )
 }
@@ -214,8 +196,8 @@ fn configurations(out: &mut String, plan: &Plan) -> fmt::Result {
 fn classes(out: &mut String, plan: &Plan) -> fmt::Result {
     writeln!(
         out,
-        "<h2>Classes, with these subspaces</h2><div class=wide><table><tr><th class=text>class<th>share<th>work<th>latency\
-         <th>servers<th>regions<th>looked at<th>sent<th>chain<th class=text>by"
+        "<h2>Operation classes with these subspaces</h2><div class=wide><table><tr><th class=text>class<th>share<th>work<th>latency\
+         <th>servers<th>regions<th>examined<th>returned<th>chain<th class=text>by"
     )?;
     for it in &plan.report.chosen.classes {
         writeln!(
@@ -242,8 +224,8 @@ fn shifts(out: &mut String, plan: &Plan) -> fmt::Result {
     }
     writeln!(
         out,
-        "<h2>If it were otherwise</h2><p class=sub>What these subspaces lose to those that would be best then.</p>\
-         <div class=wide><table><tr><th class=text>if<th>operations/s<th>could be<th>loss<th class=text>with"
+        "<h2>Sensitivity</h2><p class=sub>The loss of these subspaces compared with the best ones if the mix of operations changes.</p>\
+         <div class=wide><table><tr><th class=text>change<th>operations/s<th>best<th>loss<th class=text>with"
     )?;
     for shift in &plan.report.shifts {
         writeln!(
