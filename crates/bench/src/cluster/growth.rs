@@ -40,22 +40,22 @@ const PHASES: [&str; 3] = ["before", "while it is filled", "after"];
 
 #[derive(Args)]
 pub struct ClusterGrowthArgs {
-    /// Rows of 100 bytes
+    /// Number of rows, of 100 bytes each
     #[arg(long, default_value_t = 300_000)]
     rows: u64,
-    /// Seconds before the node is started, and after it is filled
+    /// Seconds to measure before the node starts, and after it is filled
     #[arg(long, default_value_t = 8)]
     seconds: u64,
-    /// Rounds, each with a cluster of its own
+    /// Rounds, each with a new cluster
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// The setting of that name [default: larder's]
+    /// Value of the setting `fill_slots_at_once` [default: larder's default]
     #[arg(long)]
     fill_slots_at_once: Option<u16>,
-    /// The binary larder [default: built beside this program]
+    /// Path of the larder binary [default: built with cargo, next to this program]
     #[arg(long)]
     larder: Option<PathBuf>,
-    /// Also write the report and the raw numbers into this folder
+    /// Also write the report and the raw measurements to this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }
