@@ -8,7 +8,7 @@
 //! 2. What was computed from rows that are surrendered is forgotten by the caller: [`Engine::change_owners`] does, and
 //!    [`Engine::forget_computed_from`].
 
-use crate::base::key_range::{Flow, table_name};
+use crate::base::key_range::{Flow, KeyRange, table_name};
 use crate::base::rows::Value;
 use crate::budget::Budget;
 use crate::engine::Engine;
@@ -118,6 +118,12 @@ impl Engine {
     /// Whether [`Engine::take_befores`] has anything to tell; off at first.
     pub fn record_befores(&mut self, on: bool) {
         self.log.set_befores(on);
+    }
+
+    /// Whether a base row of the range has changed since [`Engine::take_befores`] was last called. Scans all changes since then.
+    pub fn has_befores_in(&self, range: &KeyRange) -> bool {
+        let mut befores = self.log.befores().iter();
+        befores.any(|before| range.contains(&before.key))
     }
 
     /// What base rows were that have changed since it was last asked: of each the first word counts.

@@ -442,11 +442,16 @@ impl Exchange {
 
     /// Whether all who were told of changes up to this one reflect them.
     pub fn is_acknowledged(&self, sequence: u64) -> bool {
+        self.is_acknowledged_by_first(self.peers.len(), sequence)
+    }
+
+    /// As [`Exchange::is_acknowledged`], of the first `count` shards only.
+    pub fn is_acknowledged_by_first(&self, count: usize, sequence: u64) -> bool {
         let waits = |peer: &Peer| {
-            let first = peer.reader.outstanding.front();
-            first.is_some_and(|(first, _)| *first <= sequence)
+            let first = peer.reader.first_unacknowledged();
+            first.is_some_and(|first| first <= sequence)
         };
-        !self.peers.iter().any(waits)
+        !self.peers.iter().take(count).any(waits)
     }
 
     /// Takes in a message; [`Exchange::step`] does what it asks for.

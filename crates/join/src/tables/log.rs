@@ -94,6 +94,10 @@ impl ChangeLog {
         self.befores = on.then(Vec::new);
     }
 
+    pub fn befores(&self) -> &[Before] {
+        self.befores.as_deref().unwrap_or_default()
+    }
+
     pub fn take_befores(&mut self) -> Vec<Before> {
         self.befores
             .as_mut()

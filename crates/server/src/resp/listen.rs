@@ -394,6 +394,7 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
         CoreMessage::OwnerGone { node, link } => tables.replication_owner_gone(node, link),
         CoreMessage::EndLink { link, why } => tables.end_accepted(link, why),
         CoreMessage::OwnerLost { from, upto } => tables.owner_lost(from, upto),
+        CoreMessage::Settlement { from, settlement } => tables.receive_settlement(from, settlement),
     }
 }
 

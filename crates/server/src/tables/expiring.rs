@@ -8,7 +8,7 @@
 //! ```
 //!
 //! 1. All cores read one clock, which never goes back: what one core has let go, no later read of another finds to be early.
-//! 2. `expiring` of a core is no later than the time of any row of its own whose going outputs elsewhere do not reflect yet. It is
+//! 2. `expiring` of a core is no later than the time of any row of its own whose removal the outputs of the node's other cores do not reflect yet. It is
 //!    published before the reply to whoever set the time.
 //! 3. A read waits for what has expired by the time at which it came, and not for what expires while it waits.
 
@@ -141,19 +141,20 @@ impl Tables {
         let going = &mut *sharing.going.borrow_mut();
         let before = std::mem::replace(&mut going.next, next);
         let told = sharing.last_exported();
-        if before < next && !sharing.is_acknowledged(told) {
+        if before < next && !sharing.is_acknowledged_by_first(self.handle.cores(), told) {
             going.told.push_back((before, told));
         }
         self.publish(going);
     }
 
-    /// After others have acknowledged changes.
+    /// Publishes when own rows go, after other cores have acknowledged changes. Other nodes do not look at it, so they are not waited for.
     pub(super) fn publish_expiring(&self) {
         let Some(sharing) = &self.sharing else { return };
         let going = &mut *sharing.going.borrow_mut();
+        let cores = self.handle.cores();
         going
             .told
-            .retain(|(_, told)| !sharing.is_acknowledged(*told));
+            .retain(|(_, told)| !sharing.is_acknowledged_by_first(cores, *told));
         self.publish(going);
     }
 

@@ -20,7 +20,7 @@ pub struct Gate {
     pub(super) ticket: Option<Ticket>,
     /// Outputs must reflect this change.
     pub(super) change: Option<u64>,
-    /// Other cores that have replicas of the rows must reflect this change.
+    /// Other cores that have replicas of the rows must reflect this change; see [`Tables::is_export_reflected`].
     pub(super) exports: Option<u64>,
     /// The journal did not accept a transaction: the gate never opens.
     pub(super) failed: bool,
@@ -79,8 +79,8 @@ impl Tables {
         {
             gate.change = None;
         }
-        if let (Some(exports), Some(sharing)) = (gate.exports, &self.sharing)
-            && sharing.is_acknowledged(exports)
+        if let Some(exports) = gate.exports
+            && self.is_export_reflected(exports)
         {
             gate.exports = None;
         }

@@ -16,7 +16,7 @@ use super::expiring::Expiring;
 use super::leaving::Leaving;
 use super::pause::PostgresStand;
 use super::postgres::PostgresUpdate;
-use super::replicated::FromOwner;
+use super::replicated::{FromOwner, Settlement};
 use super::{Cursors, Refusal, Requests, SelectedEvents, Tables};
 use crate::ability::Ability;
 use crate::clients::{Channels, Tracking};
@@ -60,6 +60,11 @@ pub enum CoreMessage {
     OwnerLost {
         from: u16,
         upto: u64,
+    },
+    /// What has become of changes that another core made in a pause, and that this core has rows of.
+    Settlement {
+        from: usize,
+        settlement: Settlement,
     },
     /// What this node goes by from now on.
     View(Arc<View>),

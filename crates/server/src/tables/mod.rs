@@ -263,6 +263,9 @@ impl Tables {
         if engine.has_row_changes() {
             self.wake_maintenance();
         }
+        if !changes.is_empty() && self.in_transaction() && self.is_paused() {
+            self.note_unnumbered();
+        }
         // A transaction's are told at its end, as one; but not that of several cores, whose commands wait for each other.
         if let Some(sharing) = &self.sharing
             && (!self.in_transaction() || self.is_paused())

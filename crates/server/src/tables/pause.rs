@@ -249,6 +249,8 @@ impl Tables {
 
     fn grant(&self, ticket: u64, granted: oneshot::Sender<PostgresStand>) {
         self.commit();
+        // Messages of before the pause hold no changes of the pause, which other nodes receive later.
+        self.send_exchange();
         *self.transaction_changes.borrow_mut() = Some(Vec::new());
         self.pause.borrow_mut().holder = Some(ticket);
         // An error means that the coordinator is gone; it releases what it was granted, this included.
@@ -276,10 +278,13 @@ impl Tables {
             .borrow_mut()
             .take()
             .unwrap_or_default();
-        if !rest.is_empty() && !is_abandoned {
+        if !is_abandoned {
             // Rows whose time had come. A failure is kept, and refuses the next write.
-            let engine = &mut *self.engine.borrow_mut();
-            let _ = self.keep(engine, &rest, &mut Gate::default());
+            if self.is_replicated() {
+                let _ = self.number_transaction();
+            } else if !rest.is_empty() {
+                let _ = self.append(&rest, &mut Gate::default());
+            }
         }
         self.apply_held_updates();
         self.take_held_view();
@@ -303,6 +308,7 @@ impl Tables {
         self.take_transaction_changes();
         if let Some(replicated) = &self.replicated {
             self.number_changes(replicated, &mut self.engine.borrow_mut(), &mut gate)?;
+            self.end_unnumbered(replicated, &mut gate);
         }
         self.commit();
         Ok(gate)

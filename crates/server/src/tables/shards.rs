@@ -166,6 +166,12 @@ impl Sharing {
     pub(super) fn is_acknowledged(&self, exports: u64) -> bool {
         self.exchange.borrow().is_acknowledged(exports)
     }
+
+    /// As [`Sharing::is_acknowledged`], by the first places only: own cores come before those of other nodes.
+    pub(super) fn is_acknowledged_by_first(&self, places: usize, exports: u64) -> bool {
+        let exchange = self.exchange.borrow();
+        exchange.is_acknowledged_by_first(places, exports)
+    }
 }
 
 impl Tables {

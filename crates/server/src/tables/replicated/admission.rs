@@ -20,7 +20,7 @@ use larder_protocol::commands::{Command, Group, Id, Keys};
 use larder_protocol::errors::Code;
 use larder_types::{text_row, with_object_row};
 
-use super::{Replicated, State};
+use super::{Replicated, Settlement, State};
 use crate::tables::{Gate, Refusal, Tables};
 
 /// How long a reply is held back when the lease has ended: then it is unknown what became of it.
@@ -40,6 +40,8 @@ pub struct Awaits {
     tickets: Vec<Ticket>,
     /// All changes up to this one of the core, and how many had ended unknown when this was noted.
     upto: Option<(u64, u64)>,
+    /// The same of other cores of the node, by their numbers.
+    other_cores: Vec<(usize, (u64, u64))>,
     confirmations: Vec<Confirmation>,
 }
 
@@ -54,15 +56,30 @@ impl Awaits {
     pub fn join(&mut self, other: Awaits) {
         other.tickets.into_iter().for_each(|it| self.wait_for(it));
         self.upto = match (self.upto, other.upto) {
-            (Some(own), Some(other)) => Some((own.0.max(other.0), own.1.min(other.1))),
+            (Some(own), Some(other)) => Some(later(own, other)),
             (own, other) => own.or(other),
         };
+        for (core, upto) in other.other_cores {
+            match self.other_cores.iter_mut().find(|(own, _)| *own == core) {
+                Some((_, own)) => *own = later(*own, upto),
+                None => self.other_cores.push((core, upto)),
+            }
+        }
         self.confirmations.extend(other.confirmations);
     }
 
-    fn is_over(&self) -> bool {
-        self.tickets.is_empty() && self.upto.is_none() && self.confirmations.is_empty()
+    fn has_changes(&self) -> bool {
+        !self.tickets.is_empty() || self.upto.is_some() || !self.other_cores.is_empty()
     }
+
+    fn is_over(&self) -> bool {
+        !self.has_changes() && self.confirmations.is_empty()
+    }
+}
+
+/// Waits for the changes of both, each of which must not be among those that end unknown.
+fn later(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (one.0.max(other.0), one.1.min(other.1))
 }
 
 impl Tables {
@@ -207,6 +224,11 @@ impl Replicated {
                 awaits.upto = None;
             }
         }
+        awaits.other_cores.retain(|(core, (upto, unknown))| {
+            let settlement = state.other_cores[*core];
+            is_unknown |= settlement.unknown > *unknown;
+            settlement.settled < *upto
+        });
         if is_unknown {
             return Poll::Ready(Err(
                 "the slot went to another node meanwhile, or has fewer copies than cluster.min_copies; whether this is kept is unknown",
@@ -215,7 +237,7 @@ impl Replicated {
         if awaits.is_over() {
             return Poll::Ready(Ok(()));
         }
-        if awaits.tickets.is_empty() && awaits.upto.is_none() {
+        if !awaits.has_changes() {
             // Replicas confirm a read without any lease, or their connection ends.
             return Poll::Pending;
         }
@@ -240,10 +262,17 @@ impl State {
     /// To wait for all that was executed.
     fn await_all(&self) -> Result<Awaits, Refusal> {
         self.ensure_lease(boot_ms())?;
-        Ok(Awaits {
-            upto: self.changes.upto(),
-            ..Awaits::default()
-        })
+        let mut awaits = Awaits::default();
+        self.await_executed(&mut awaits);
+        Ok(awaits)
+    }
+
+    /// Waits for all changes that a read of outputs may show.
+    fn await_executed(&self, awaits: &mut Awaits) {
+        awaits.upto = self.changes.settlement().upto();
+        let others = self.other_cores.iter().enumerate();
+        let others = others.filter_map(|(core, settlement)| Some((core, settlement.upto()?)));
+        awaits.other_cores.extend(others);
     }
 
     fn ensure_log(&self) -> Result<(), Refusal> {
@@ -341,7 +370,7 @@ impl State {
         }
         if is_wide {
             self.ensure_lease(now_ms)?;
-            awaits.upto = self.changes.upto();
+            self.await_executed(&mut awaits);
         }
         Ok(Some(awaits))
     }
@@ -413,9 +442,12 @@ impl State {
 }
 
 impl super::Changes {
-    /// To wait for all that was executed; nothing if all is settled.
-    fn upto(&self) -> Option<(u64, u64)> {
-        (self.settled < self.executed).then_some((self.executed, self.unknown))
+    pub(super) fn settlement(&self) -> Settlement {
+        Settlement {
+            executed: self.executed,
+            settled: self.settled,
+            unknown: self.unknown,
+        }
     }
 }
 

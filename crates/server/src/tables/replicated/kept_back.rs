@@ -6,36 +6,39 @@
 //! 3. What was to be said in a conversation that has ended is said in no other: it would come before what the next one begins with, and nobody would hear of
 //!    what has changed in between.
 
-use std::collections::VecDeque;
-
 use larder_join::EngineMessage;
 
+/// What a message waits for that shows changes without numbers; see [`KeptBack::number`].
+pub const UNNUMBERED: u64 = u64::MAX;
+
 #[derive(Default)]
-pub struct KeptBack(VecDeque<(u64, u16, Vec<EngineMessage>)>);
+pub struct KeptBack(Vec<(u64, u16, Vec<EngineMessage>)>);
 
 impl KeptBack {
-    /// Takes from messages what must wait until so many changes are settled.
-    pub fn keep(&mut self, upto: u64, to: u16, messages: &mut Vec<EngineMessage>) {
-        let (kept, free) = std::mem::take(messages)
-            .into_iter()
-            .partition::<Vec<_>, _>(EngineMessage::is_of_owner);
-        *messages = free;
+    /// Takes from `messages` those that must wait until so many changes are settled.
+    pub fn keep(
+        &mut self,
+        upto: u64,
+        to: u16,
+        messages: &mut Vec<EngineMessage>,
+        waits: impl Fn(&EngineMessage) -> bool,
+    ) {
+        let kept: Vec<EngineMessage> = messages.extract_if(.., |message| waits(message)).collect();
         if !kept.is_empty() {
-            self.0.push_back((upto, to, kept));
+            self.0.push((upto, to, kept));
         }
     }
 
-    /// What may leave now.
+    /// The changes that [`UNNUMBERED`] messages wait for have numbers now, up to this one.
+    pub fn number(&mut self, upto: u64) {
+        let unnumbered = self.0.iter_mut().filter(|(upto, ..)| *upto == UNNUMBERED);
+        unnumbered.for_each(|(waits_for, ..)| *waits_for = upto);
+    }
+
+    /// Takes out what may leave now.
     pub fn let_go(&mut self, settled: u64) -> Vec<(u16, Vec<EngineMessage>)> {
-        let count = self
-            .0
-            .iter()
-            .take_while(|(upto, ..)| *upto <= settled)
-            .count();
-        self.0
-            .drain(..count)
-            .map(|(_, to, messages)| (to, messages))
-            .collect()
+        let free = self.0.extract_if(.., |(upto, ..)| *upto <= settled);
+        free.map(|(_, to, messages)| (to, messages)).collect()
     }
 
     /// The conversation with this one has ended.
@@ -62,6 +65,8 @@ mod tests {
 
     use super::*;
 
+    const OF_OWNER: fn(&EngineMessage) -> bool = EngineMessage::is_of_owner;
+
     fn supply() -> EngineMessage {
         EngineMessage::Supply {
             range: KeyRange::new(b"a", b"b"),
@@ -73,10 +78,10 @@ mod tests {
     #[test]
     fn what_was_kept_for_a_conversation_that_has_ended_is_said_in_no_other() {
         let mut kept = KeptBack::default();
-        kept.keep(5, 1, &mut vec![supply()]);
-        kept.keep(6, 2, &mut vec![supply()]);
+        kept.keep(5, 1, &mut vec![supply()], OF_OWNER);
+        kept.keep(6, 2, &mut vec![supply()], OF_OWNER);
         kept.drop_for(1);
-        kept.keep(7, 1, &mut vec![EngineMessage::Later(3)]);
+        kept.keep(7, 1, &mut vec![EngineMessage::Later(3)], OF_OWNER);
         let said = [(2, vec![supply()]), (1, vec![EngineMessage::Later(3)])];
         assert_eq!(kept.let_go(9), said);
     }
@@ -85,13 +90,24 @@ mod tests {
     fn what_an_owner_says_waits_and_the_rest_does_not() {
         let mut kept = KeptBack::default();
         let mut messages = vec![EngineMessage::Ack(1), supply(), EngineMessage::Taken];
-        kept.keep(5, 1, &mut messages);
+        kept.keep(5, 1, &mut messages, OF_OWNER);
         assert_eq!(messages, [EngineMessage::Ack(1), EngineMessage::Taken]);
-        kept.keep(7, 2, &mut vec![supply()]);
+        kept.keep(7, 2, &mut vec![supply()], OF_OWNER);
         assert!(kept.let_go(4).is_empty());
         assert_eq!(kept.let_go(6), [(1, vec![supply()])]);
-        kept.keep(8, 2, &mut vec![supply()]);
+        kept.keep(8, 2, &mut vec![supply()], OF_OWNER);
         assert_eq!(kept.drop_all(), [2]);
         assert!(kept.is_empty() && kept.let_go(9).is_empty());
+    }
+
+    #[test]
+    fn messages_that_wait_for_numbers_hold_up_no_other_engine() {
+        let mut kept = KeptBack::default();
+        kept.keep(UNNUMBERED, 7, &mut vec![supply()], OF_OWNER);
+        kept.keep(3, 1, &mut vec![supply()], OF_OWNER);
+        assert_eq!(kept.let_go(3), [(1, vec![supply()])]);
+        kept.number(5);
+        assert!(kept.let_go(4).is_empty());
+        assert_eq!(kept.let_go(5), [(7, vec![supply()])]);
     }
 }

@@ -10,20 +10,23 @@
 //!
 //! The rules are those of `larder_cluster::replication`; here is its host. `admission` says what may be executed and what its reply waits for,
 //! `numbering` gives changes their numbers, `turn` is the end of a core's turn, `view` acts on a new map, `arrivals` takes messages of other
-//! places and `carrier` sends them, `links` are these connections, `kept_back` holds what other engines may not know yet. Rows are in `rows` (the engine's) and `copies` (all
+//! places and `carrier` sends them, `links` are these connections, `kept_back` holds what other engines may not know yet, `in_pause` says what they know of a
+//! transaction over several cores. Rows are in `rows` (the engine's) and `copies` (all
 //! others), each with a `value`; the journal's entries are in `entries`, its snapshots in `snapshot`.
 //!
 //! Only with `cluster.mode = "etcd"` is there a [`Replicated`].
 //!
 //! 1. A slot's rows are in the engine if and only if this place owns the slot, and its owner's log numbers each of their changes.
 //! 2. What happens to a slot is in the journal before a message that relies on it leaves.
-//! 3. Neither a client nor another engine learns of a change before it is committed.
+//! 3. Neither a client nor the engine of another node learns of a change before it is committed. Engines of the node's own cores do in a
+//!    pause: see `in_pause`.
 
 mod admission;
 mod arrivals;
 mod carrier;
 mod copies;
 mod entries;
+mod in_pause;
 mod kept;
 mod kept_back;
 mod links;
@@ -51,12 +54,14 @@ use tokio::sync::Notify;
 
 pub use admission::{Admitted, Awaits};
 pub use entries::Recovered;
+pub use in_pause::Settlement;
 pub use links::FromOwner;
 
 use super::Tables;
 use crate::cluster::View;
 use carrier::Carrier;
 use copies::Copies;
+use in_pause::InPause;
 use kept_back::KeptBack;
 use links::Links;
 use rows::Groups;
@@ -67,6 +72,7 @@ pub struct Replicated {
     carrier: RefCell<Option<Rc<dyn Carrier>>>,
     links: RefCell<Option<Rc<Links>>>,
     kept_back: RefCell<KeptBack>,
+    in_pause: InPause,
     /// Changes whenever something that waits may go on.
     progress: Cell<u64>,
     /// Told when fillings are to go on in some milliseconds.
@@ -86,6 +92,8 @@ struct State {
     out: Outputs,
     log: LoggedRecords,
     changes: Changes,
+    /// By number, what has become of the changes of each core of this node that this core may show (see `in_pause`).
+    other_cores: Vec<Settlement>,
     /// What a change's value and a record are encoded in, one after another.
     value: Vec<u8>,
     encoded: Vec<u8>,
@@ -154,6 +162,7 @@ impl Replicated {
                 out: Outputs::default(),
                 log: LoggedRecords::default(),
                 changes: Changes::default(),
+                other_cores: vec![Settlement::default(); cores.into()],
                 value: Vec::new(),
                 encoded: Vec::new(),
                 lease: None,
@@ -176,6 +185,7 @@ impl Replicated {
             carrier: RefCell::default(),
             links: RefCell::default(),
             kept_back: RefCell::default(),
+            in_pause: InPause::default(),
             progress: Cell::new(0),
             fills: Notify::new(),
         }

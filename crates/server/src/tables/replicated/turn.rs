@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::replication::{Event, Message, Outcome};
-use larder_join::Engine;
+use larder_join::{Engine, EngineMessage};
 use larder_journal::AppendOutcome;
 
+use super::kept_back::UNNUMBERED;
 use super::rows::AllRows;
-use super::{Replicated, State, with_rows};
+use super::{Replicated, Settlement, State, with_rows};
 use crate::tables::{CoreMessage, Tables};
 
 /// Time is looked at so often.
@@ -234,7 +235,7 @@ impl Tables {
             changes,
             ..
         } = &mut *state;
-        let before = changes.unknown;
+        let before = changes.settlement();
         while let (Some(replication), Some(ticket)) = (&*replication, changes.waiting.front()) {
             match replication.owner.outcome(ticket) {
                 Outcome::Waiting => break,
@@ -244,40 +245,53 @@ impl Tables {
             changes.waiting.pop_front();
             changes.settled += 1;
         }
-        let (settled, is_unknown) = (changes.settled, changes.unknown > before);
+        let now = changes.settlement();
         drop(state);
+        let shared_upto = &replicated.in_pause.shared_upto;
+        let shared = shared_upto.get();
         let mut kept_back = replicated.kept_back.borrow_mut();
-        if is_unknown {
-            let readers = kept_back.drop_all();
+        if now.unknown > before.unknown {
+            let mut readers = kept_back.drop_all();
             drop(kept_back);
+            if shared.is_some() {
+                let own_cores = 0..self.handle.cores() as u16;
+                readers.retain(|reader| !own_cores.contains(reader));
+                readers.extend(own_cores.filter(|core| usize::from(*core) != self.index));
+            }
             readers
                 .into_iter()
                 .for_each(|reader| self.end_conversation_with(reader));
-            return;
-        }
-        if !kept_back.is_empty() {
-            let free = kept_back.let_go(settled);
+        } else if !kept_back.is_empty() {
+            let free = kept_back.let_go(now.settled);
             drop(kept_back);
             for (to, messages) in free {
                 self.send_engine_messages(to, messages);
             }
         }
+        if let Some(upto) = shared.filter(|_| now.settled > before.settled) {
+            shared_upto.set(Some(upto).filter(|upto| now.settled < *upto));
+            // Later changes have not been shared.
+            self.send_settlement(Settlement {
+                executed: upto,
+                ..now
+            });
+        }
     }
 
-    /// What may be said to another engine of what is to be said: the rest follows when it may.
-    pub(in crate::tables) fn keep_back(
-        &self,
-        to: u16,
-        messages: &mut Vec<larder_join::EngineMessage>,
-    ) {
+    /// Takes from messages to another engine what it may not receive yet, and keeps it.
+    pub(in crate::tables) fn keep_back(&self, to: u16, messages: &mut Vec<EngineMessage>) {
         let Some(replicated) = &self.replicated else {
             return;
         };
-        let state = replicated.state.borrow();
-        let changes = &state.changes;
-        if changes.settled < changes.executed {
-            let mut kept_back = replicated.kept_back.borrow_mut();
-            kept_back.keep(changes.executed, to, messages);
+        let (engine, in_pause) = (self.engine.borrow(), &replicated.in_pause);
+        let is_own_core = usize::from(to) < self.handle.cores();
+        let mut kept_back = replicated.kept_back.borrow_mut();
+        kept_back.keep(UNNUMBERED, to, messages, |message| {
+            in_pause.is_held(&engine, is_own_core, message)
+        });
+        let changes = replicated.state.borrow().changes.settlement();
+        if let Some((upto, _)) = changes.upto() {
+            kept_back.keep(upto, to, messages, EngineMessage::is_of_owner);
         }
     }
 

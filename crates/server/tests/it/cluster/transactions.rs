@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::harness::{Cluster, Options};
 use super::late::placed;
+use super::rows::wait_until_settled;
 use crate::resp::{Client, request};
 
 fn status(cluster: &Cluster, node: usize) -> Value {
@@ -34,18 +35,27 @@ fn declare(cluster: &Cluster) {
     }
 }
 
-/// What EXEC answers; nothing if the connection was closed.
-fn exec(client: &mut Client, commands: &[&[&str]]) -> Option<String> {
+fn send_exec(client: &mut Client, commands: &[&[&str]]) {
     let mut bytes = request(&["MULTI"]);
     commands
         .iter()
         .for_each(|words| bytes.extend(request(words)));
     bytes.extend(request(&["EXEC"]));
     client.send(&bytes);
-    for _ in 0..=commands.len() {
+}
+
+/// The reply to the EXEC of so many commands; nothing if the connection was closed.
+fn exec_reply(client: &mut Client, commands: usize) -> Option<String> {
+    for _ in 0..=commands {
         client.reply_or_end()?;
     }
     client.reply_or_end()
+}
+
+/// What EXEC answers; nothing if the connection was closed.
+fn exec(client: &mut Client, commands: &[&[&str]]) -> Option<String> {
+    send_exec(client, commands);
+    exec_reply(client, commands.len())
 }
 
 #[test]
@@ -55,6 +65,7 @@ fn a_transaction_reads_what_joins_compute_of_its_own_writes() {
         return;
     };
     declare(&cluster);
+    wait_until_settled(&cluster);
     let (thing, voter) = (column(&cluster, 0, 0), column(&cluster, 0, 1));
     let (base, output) = (
         format!("vote|{thing}|{voter}"),
@@ -80,6 +91,57 @@ fn a_transaction_reads_what_joins_compute_of_its_own_writes() {
         assert_eq!(reply.as_deref(), Some(&*expected), "{}", cluster.logs());
         (0..20).for_each(|_| assert_eq!(busy.reply(), "+OK"));
     }
+}
+
+/// A transaction over both cores of node 0 changes a row whose replica stands still. An output shows the row only when the owner
+/// waits for that replica no more.
+fn check_output_waits_for_the_replica(reads_at_owner: bool) {
+    let options = Options::new(3).set("tables.replicas", 2);
+    let Some(cluster) = options.set("server.threads", 2).start() else {
+        return;
+    };
+    declare(&cluster);
+    wait_until_settled(&cluster);
+    let thing = column(&cluster, 0, 0);
+    let copies = || {
+        let in_sync = placed(&status(&cluster, 0), &thing)["in_sync"].clone();
+        let names = in_sync.as_array().expect("a list").iter();
+        names
+            .map(|name| cluster.named(name.as_str().expect("a name")))
+            .collect::<Vec<usize>>()
+    };
+    let replica = copies().into_iter().find(|node| *node != 0);
+    let replica = replica.expect("there is a replica");
+    let reader = if reads_at_owner { 0 } else { 3 - replica };
+    let (voter, other) = (column(&cluster, reader, 1), column(&cluster, 0, 1));
+    let get = format!("GET by|{voter}|{thing}");
+    let mut at_reader = cluster.client(reader);
+    at_reader.check(&get, "$-1");
+
+    cluster.stop(replica);
+    let mut writer = cluster.client(0);
+    let (base, unchanged) = (format!("vote|{thing}|{voter}"), format!("t|{other}|k"));
+    send_exec(&mut writer, &[&["SET", &base, "x"], &["GET", &unchanged]]);
+    cluster.wait_for("the output shows the row", || at_reader.ask(&get) == "$1|x");
+    let copies = copies();
+    cluster.cont(replica);
+    assert!(
+        !copies.contains(&replica),
+        "the output shows the row while the owner waits for {replica}: {copies:?}\n{}",
+        cluster.logs()
+    );
+    let reply = exec_reply(&mut writer, 2);
+    assert_eq!(reply.as_deref(), Some("*2|+OK|$-1"), "{}", cluster.logs());
+}
+
+#[test]
+fn outputs_on_other_nodes_show_a_transaction_when_replicas_have_it() {
+    check_output_waits_for_the_replica(false);
+}
+
+#[test]
+fn outputs_on_other_cores_show_a_transaction_when_replicas_have_it() {
+    check_output_waits_for_the_replica(true);
 }
 
 /// As soon as the map says so: who asked waits for nobody who will not come.

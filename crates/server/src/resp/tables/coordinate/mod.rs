@@ -655,8 +655,8 @@ impl Coordinator {
         let paused = Paused::all(&self.core.shared.tables).await;
         let paused = paused.map_err(stopping)?;
         // No view is taken in a pause.
-        self.check_shard()?;
-        if self.is_leaving() {
+        if self.check_shard().is_err() || self.is_leaving() {
+            paused.end_reading();
             return Err((Code::TryAgain, MOVED.to_owned()));
         }
         self.ticket = Some(paused.ticket);
