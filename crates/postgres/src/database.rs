@@ -1,17 +1,18 @@
-//! The database, as the server sees it: a thread that keeps a connection to PostgreSQL for as long as the server lives.
+//! The database from the viewpoint of the server: a thread that maintains a connection to PostgreSQL for the lifetime
+//! of the server.
 //!
 //! ```text
-//!            ┌─────────────── wait a little ◄── error ───────────────┐
+//!            ┌─────────────── back off ◄─────── error ───────────────┐
 //!            ▼                                                       │
-//!  connect: look at the database, make the slot, begin the stream ───┴─► session: stream, loads, writes
+//!  connect: check the database, create the slot, start the stream ───┴─► session: stream, loads, writes
 //!            ▲                                                                    │
 //!            └──────────────────── the connection was lost ◄──────────────────────┘
 //! ```
 //!
-//! 1. Events leave in one order, and whoever takes them applies them in that order: what is here is PostgreSQL at one
-//!    position of its log (see `merge`).
-//! 2. Without the slot that told of changes since, nothing that is here can be kept: it is forgotten before the next
-//!    stream begins, and before it is older than `stale` allows.
+//! 1. Events are emitted in one order, and the receiver applies them in that order. The rows here are therefore the
+//!    state of PostgreSQL at one position of its log (see `merge`).
+//! 2. Without the slot that sent the changes since, rows cannot be kept. They are discarded before the next stream
+//!    starts, and before they are older than `stale` allows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,12 +32,13 @@ use crate::stats::{Credit, Stats};
 use crate::verify::Verified;
 use crate::work::Written;
 
-/// For so long after the start, or after a stream was given up for a new one, requests wait for the stream; later ones are refused.
+/// How long requests wait for the stream after the start, or after a stream was abandoned for a new one. Later ones are
+/// rejected.
 const PATIENCE: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// What the thread is asked to do.
+/// The configuration of the thread.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub address: Address,
@@ -45,36 +47,37 @@ pub struct Options {
     pub permanent_slot: Option<String>,
     pub connections: u32,
     pub load_rows_max: u64,
-    /// A transaction of at most this many changes is handed on in one [`Event::Apply`].
+    /// A transaction of at most this many changes is passed on in one [`Event::Apply`].
     pub atomic_changes_max: u64,
     pub silence_timeout: Duration,
     pub stale: Duration,
     pub mappings: Vec<Mapping>,
 }
 
-/// What a caller waits for.
+/// The channel on which a caller waits for its result.
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// What whoever keeps the rows is to do, in order.
+/// An action for the holder of the rows. Actions must be performed in order.
 pub enum Event {
-    /// All rows of these ranges, for the core that asked. Then tell those who wait.
+    /// Supply all rows of these ranges to the core that requested them, then notify `done`.
     Supply {
         core: usize,
         ranges: Vec<Range>,
         rows: Vec<Row>,
         done: Vec<Reply<()>>,
     },
-    /// All changes of one transaction, or a part of them if it has more than `atomic_changes_max`. Drop the credit when they are applied.
+    /// Apply all changes of one transaction, or a part of them if it has more than `atomic_changes_max`. Drop the
+    /// credit once they are applied.
     Apply {
         changes: Vec<Change>,
         credit: Credit,
     },
-    /// A write has been applied with what came before: tell its writer.
+    /// A write and everything before it has been applied: notify its writer.
     Seen {
         written: Written,
         done: Reply<Written>,
     },
-    /// These ranges are not known any more.
+    /// Discard these ranges, because their rows may be outdated.
     Forget { ranges: Vec<Range> },
 }
 
@@ -94,7 +97,7 @@ pub(crate) enum Request {
 
 impl Request {
     pub(crate) fn fail(self, error: &Error) {
-        // Whoever asked may have gone.
+        // The requester may have stopped waiting.
         match self {
             Request::Load { done, .. } => drop(done.send(Err(error.clone()))),
             Request::Write { done, .. } => drop(done.send(Err(error.clone()))),
@@ -102,7 +105,7 @@ impl Request {
     }
 }
 
-/// The running thread, to ask it for loads and writes.
+/// A handle to the running thread, for loads and writes.
 pub struct Database {
     requests: mpsc::UnboundedSender<Request>,
     stopping: tokio::sync::watch::Sender<bool>,
@@ -110,10 +113,10 @@ pub struct Database {
 }
 
 impl Database {
-    /// Starts the thread. `sink` is called from it.
+    /// Starts the thread, which calls `sink`.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot create a thread.
     pub fn spawn(
         options: Options,
         sink: Sink,
@@ -147,20 +150,20 @@ impl Database {
         Ok((database, thread))
     }
 
-    /// Loads ranges of mapped tables for one core; when it returns they are supplied.
+    /// Loads ranges of mapped tables for one core. Returns once they have been supplied.
     ///
     /// # Errors
-    /// Why they are not.
+    /// The reason why they were not supplied.
     pub async fn load(&self, core: usize, ranges: Vec<Range>) -> Result<(), Error> {
         let (done, answer) = oneshot::channel();
         let request = Request::Load { core, ranges, done };
         self.ask(request, answer).await
     }
 
-    /// Writes to PostgreSQL; when it returns the change has come back.
+    /// Writes to PostgreSQL. Returns once the change has arrived through the stream.
     ///
     /// # Errors
-    /// It was not made, or nobody knows.
+    /// The write was not executed, or its outcome is unknown.
     pub async fn write(&self, write: Write) -> Result<Written, Error> {
         let (done, answer) = oneshot::channel();
         self.ask(Request::Write { write, done }, answer).await
@@ -180,13 +183,14 @@ impl Database {
         &self.stats
     }
 
-    /// Ends the thread.
+    /// Stops the thread.
     pub fn stop(&self) {
         self.stopping.send_replace(true);
     }
 }
 
-/// Where a permanent slot's stream was when its connection was lost, in which database, and how that was then.
+/// The position of a permanent slot's stream when its connection was lost, with the database and the result of its
+/// check at that time.
 #[derive(Debug, Clone)]
 pub(crate) struct ResumePoint {
     pub system: (String, u32),
@@ -204,7 +208,7 @@ struct Life {
     /// Requests that wait for the stream, until `patient_until`.
     held: Vec<Request>,
     patient_until: Instant,
-    /// Since when what is here has not been kept fresh.
+    /// When the rows here stopped being kept up to date.
     lost_at: Option<Instant>,
     failure: Option<Error>,
 }
@@ -219,10 +223,10 @@ impl Life {
             let ending = crate::slot::end_creation(&self.pool, &slot);
             let _ = tokio::time::timeout(Duration::from_secs(2), ending).await;
         }
-        // What was streamed is of no use to anyone, and a slot that stays would keep it.
+        // The streamed changes are useless after a restart, and the slot would make PostgreSQL retain them.
         if let Some(slot) = &self.options.permanent_slot {
             let dropping = async {
-                // The connection that was just closed may hold it for a moment still.
+                // The connection that was just closed may still hold the slot for a moment.
                 while crate::slot::drop_own(&self.pool, slot).await.is_err() {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -252,7 +256,7 @@ impl Life {
                     for request in self.held.drain(..) {
                         request.fail(&error);
                     }
-                    // Waiting does not help here: the next read reports what must be set right.
+                    // Waiting is useless here: the next read returns the error with the required correction.
                     if matches!(error, Error::Setup(_)) && self.lost_at.is_some() {
                         self.forget();
                     }
@@ -268,7 +272,7 @@ impl Life {
         }
     }
 
-    /// Makes a connection while requests are answered.
+    /// Opens a connection, and answers requests meanwhile.
     async fn connect(&mut self) -> Result<Session, Error> {
         let connecting = Session::connect(
             self.options.clone(),
@@ -299,7 +303,7 @@ impl Life {
         }
     }
 
-    /// A request while there is no stream.
+    /// Handles a request while there is no stream.
     fn hold(&mut self, request: Request) {
         match &self.failure {
             Some(failure) => request.fail(failure),
@@ -329,7 +333,7 @@ impl Life {
         }
     }
 
-    /// Invariant 2.
+    /// Discards all rows (invariant 2).
     fn forget(&mut self) {
         self.lost_at = None;
         self.kept = None;

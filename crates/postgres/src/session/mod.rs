@@ -1,6 +1,6 @@
-//! A session: one connection's stream of changes, with the loads and writes of its time.
+//! A session: the change stream of one connection, and the loads and writes during its lifetime.
 //!
-//! `begin` starts the stream, `checks` looks every second whether the connection lives and the database is as it was.
+//! `begin` starts the stream. `checks` checks every second that the connection is alive and the database is unchanged.
 
 mod begin;
 mod checks;
@@ -30,22 +30,23 @@ use crate::verify::{Verified, verify};
 use crate::work::{self, Beat, CommittedWrite, Written};
 use begin::{begin_stream, settle};
 
-/// Maximum number of changes in one part of a transaction that is too large to be handed on at once.
+/// Maximum number of changes in one part of a transaction that is too large to be passed on in one step.
 const PART: usize = 1024;
-/// Events of the stream that are received before loads, writes and the time are looked at.
+/// Maximum number of stream events received before loads, writes and timers are served.
 const EVENTS_A_TURN: usize = 256;
-/// Maximum number of changes that are handed on and not applied yet, unless one transaction that is handed on at once has more.
+/// Maximum number of changes that were passed on but not applied. A single transaction that is passed on in one step
+/// may have more.
 const CREDIT: usize = 16 * PART;
 const NUDGE_AGAIN: Duration = Duration::from_millis(50);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(2);
 
-/// How a session ended.
+/// The reason for the end of a session.
 pub struct End {
     pub error: Error,
-    /// What a permanent slot can go on from.
+    /// The state from which a permanent slot can resume.
     pub kept: Option<ResumePoint>,
-    /// The connection works; the tables or the publication changed so that a new slot is needed.
+    /// The connection works, but a change of the tables or the publication requires a new slot.
     pub needs_new_stream: bool,
 }
 
@@ -55,7 +56,8 @@ enum Done {
     Beat(Result<Beat, Error>),
     Nudged,
     Verified(Result<Verified, Error>),
-    /// A transaction that was handed on in parts, of so many changes since then, is seen as a whole.
+    /// A transaction that was passed on in parts is visible completely. The values are its number of changes and its
+    /// start.
     Settled(u64, Instant),
 }
 
@@ -66,7 +68,7 @@ pub struct Session {
     pool: Arc<Pool>,
     stats: Arc<Stats>,
     verified: Verified,
-    /// Tables whose rows may have changed without the stream telling, to be forgotten.
+    /// Tables whose rows may have changed without notification by the stream, and that must be discarded.
     changed: Vec<Range>,
     client: ReplicationClient,
     system: (String, u32),
@@ -74,17 +76,17 @@ pub struct Session {
     translator: Translator,
     merge: Merge,
     in_transaction: bool,
-    /// Changes that were not handed on yet.
+    /// Changes that were not passed on yet.
     batch: Vec<Change>,
-    /// The changes of the transaction under way that were handed on, and since when, if it is handed on in parts.
+    /// For a transaction that is passed on in parts: the number of changes passed on, and when that started.
     parts: Option<(u64, Instant)>,
-    /// Transactions that were handed on in parts, and are not seen as a whole yet.
+    /// Number of transactions that were passed on in parts and are not visible completely yet.
     settling: u32,
     credit: Arc<Semaphore>,
     work: FuturesUnordered<Work>,
     loads: HashMap<LoadId, Vec<Reply<()>>>,
     writes: HashMap<u64, Reply<Written>>,
-    /// Writes that are in PostgreSQL, by what the merge calls their wait.
+    /// Writes that PostgreSQL has committed, by the id of the merge's wait.
     committed: HashMap<u64, (Written, Reply<Written>)>,
     next_write: u64,
     last_message_at: Instant,
@@ -92,14 +94,15 @@ pub struct Session {
     is_nudging: bool,
     is_verifying: bool,
     needs_new_stream: bool,
-    /// Tables wait for a new stream, which begins when all transactions before this one have ended; 0 until it is known.
+    /// Tables wait for a new stream, which starts once all transactions before this one have ended. 0 until the
+    /// transaction is known.
     renewed_at: Option<u64>,
     beats: u64,
     beats_under_way: u32,
 }
 
 impl Session {
-    /// Looks at the database and begins the stream.
+    /// Checks the database, and starts the stream.
     pub async fn connect(
         options: Arc<Options>,
         pool: Arc<Pool>,
@@ -110,7 +113,7 @@ impl Session {
         let verified = verify(connection.client(), &options.mappings, &options.publication).await;
         let verified = verified?;
         connection.give_back();
-        // What was committed while less was told is not in the slot's log.
+        // Commits during a period with incomplete publication are not in the slot's log.
         let is_complete = |kept: &ResumePoint| {
             let needing = verified.needing_new_stream(&kept.verified);
             verified.is_published_as(&kept.verified) && needing.is_empty()
@@ -160,12 +163,12 @@ impl Session {
         })
     }
 
-    /// Whether the stream goes on where an earlier one ended.
+    /// Returns whether the stream resumed at the end of an earlier one.
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
     }
 
-    /// Streams until the connection is lost, or the database is not any more as it was.
+    /// Streams until the connection is lost, or the setup of the database changes.
     pub async fn run(
         mut self,
         requests: &mut mpsc::UnboundedReceiver<Request>,
@@ -234,7 +237,7 @@ impl Session {
         }
     }
 
-    /// Receives an event of the stream, and those that are there behind it.
+    /// Receives an event of the stream, and the events that are available after it.
     async fn receive_more(
         &mut self,
         event: Result<Option<ReplicationEvent>, PgWireError>,
@@ -246,13 +249,13 @@ impl Session {
             let event = event.map_err(|error| replication_failed(&error))?;
             let ended = || Error::Unreachable("PostgreSQL ended the replication".to_owned());
             self.receive(event.ok_or_else(ended)?, sink).await?;
-            // Whoever waits for the stream is served between two transactions.
+            // Loads and writes that wait for the stream are served between two transactions.
             if !self.in_transaction && self.merge.is_awaited() {
                 break;
             }
             next = self.client.recv().now_or_never();
         }
-        // Waiting for the cores is no silence of PostgreSQL.
+        // Time spent waiting for the cores does not count as silence of PostgreSQL.
         self.last_message_at = Instant::now();
         Ok(())
     }
@@ -298,7 +301,7 @@ impl Session {
         Ok(())
     }
 
-    /// All of a transaction in parts was handed on: waits until the cores have applied it, and what joins compute from it.
+    /// Waits, after a transaction was passed on in parts, until the cores have applied it and the joins reflect it.
     fn settle(&mut self, changes: u64, since: Instant, sink: &dyn Fn(Event)) {
         Stats::add(&self.stats.transactions_in_parts, 1);
         self.settling += 1;
@@ -306,7 +309,7 @@ impl Session {
         let written = Written { rows: 0, sum: None };
         sink(Event::Seen { written, done });
         self.work.push(Box::pin(async move {
-            // A server that stops lets go of it.
+            // On shutdown, the sender is dropped.
             let _ = seen.await;
             Done::Settled(changes, since)
         }));
@@ -341,7 +344,7 @@ impl Session {
         }
     }
 
-    /// The number of changes that may wait for the end of their transaction, or of their part of it.
+    /// Returns the maximum number of changes that wait for the end of their transaction, or of their part of it.
     fn batch_max(&self) -> usize {
         match self.parts {
             None => usize::try_from(self.options.atomic_changes_max).unwrap_or(usize::MAX),
@@ -349,14 +352,15 @@ impl Session {
         }
     }
 
-    /// Hands on the changes that came: together, or in parts if they are parts of a transaction. When they are applied,
-    /// all up to `position` are.
+    /// Passes on the received changes: in one step, or in parts if they belong to a transaction in parts. Once they are
+    /// applied, all changes up to `position` are.
     async fn flush(&mut self, position: Lsn, sink: &dyn Fn(Event)) {
         let changes = std::mem::take(&mut self.batch);
         if self.parts.is_none() {
             return self.hand_on(changes, position, sink).await;
         }
-        // At the end of a transaction, what is left is one part: only that one has the transaction's position.
+        // At the end of a transaction, the remaining changes form one part, the only one with the transaction's
+        // position.
         let mut changes = changes.into_iter();
         while changes.len() > 0 {
             let part = changes.by_ref().take(PART).collect();
@@ -369,7 +373,7 @@ impl Session {
             return;
         }
         let wanted = changes.len().min(CREDIT) as u32;
-        // The semaphore is never closed.
+        // Cannot fail: the semaphore is never closed.
         if let Ok(room) = self.credit.clone().acquire_many_owned(wanted).await {
             Stats::add(&self.stats.changes, changes.len() as u64);
             let credit = Credit::new(self.stats.clone(), position, room);
@@ -377,7 +381,7 @@ impl Session {
         }
     }
 
-    /// Does what can be done between transactions, or between parts of a large one.
+    /// Performs the actions that are possible between transactions, or between parts of a large one.
     fn emit_ready(&mut self, sink: &dyn Fn(Event)) {
         if !self.batch.is_empty() {
             return;
@@ -469,7 +473,7 @@ impl Session {
         }));
     }
 
-    /// Something on the pool has ended.
+    /// Handles the completion of an operation on the pool.
     fn finish_work(&mut self, done: Done) -> Result<(), Error> {
         match done {
             Done::Loaded(load, Ok(loaded)) => self.merge.loaded(load, loaded),
@@ -497,7 +501,7 @@ impl Session {
             }
             Done::Beat(beat) => {
                 self.beats_under_way -= 1;
-                // The stream itself tells whether PostgreSQL is there.
+                // The stream itself detects whether PostgreSQL is reachable.
                 let Ok(beat) = beat else { return Ok(()) };
                 let lag = beat.lsn.saturating_sub(self.merge.position());
                 Stats::set(&self.stats.lag_bytes, lag);
