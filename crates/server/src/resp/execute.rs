@@ -1,9 +1,9 @@
-//! What a connection has sent is executed: the requests in their order, as many as have come whole.
+//! Executes the complete requests that a connection has sent, in order.
 //!
 //! ```text
-//!  bytes ─ decode ─► Request ─ parse ─► Command ─► a run of GETs? ─► place ─► here ─► counted ─► the next one
-//!                                │ is no command        │              │
-//!                                └► refused             └► together    └► other cores, or it waits
+//!  bytes ─ decode ─► Request ─ parse ─► Command ─► a batch of GETs? ─► place ─► this core ─► statistics ─► next request
+//!                                │ invalid              │                │
+//!                                └► error               └► executed      └► other cores, or it waits
 //! ```
 
 use std::rc::Rc;
@@ -29,35 +29,36 @@ use super::tracking;
 use crate::catalog::Snapshot;
 use crate::membership::Membership;
 
-/// One connection executes commands for so long before others have their turn.
+/// Maximum time one connection may execute commands before the core serves the next.
 pub(super) const TURN_MAX: Duration = Duration::from_millis(5);
 
-/// Requests of one connection that are executed without those of another in between, all from one snapshot of the catalog.
+/// Requests of one connection that are executed without requests of others in between, all from one snapshot of the
+/// catalog.
 struct ConnectionTurn<'s, 'i> {
     core: &'s Rc<Core>,
     snapshot: &'s Snapshot,
     begun: Instant,
-    /// When the last one had ended.
+    /// When the last request ended.
     clock: Instant,
     gets: GetRun<'s, 'i>,
 }
 
-/// What came of a request.
+/// The outcome of executing one request.
 enum Next {
-    /// It is answered.
+    /// The reply is complete.
     Answered,
-    /// Another core executes it.
+    /// Another core executes the request.
     Forwarded,
-    /// It is still to be answered, and what is behind it waits.
+    /// The request is in progress; the requests after it wait.
     Pending(Box<Pending>),
-    /// It waits itself, and is not executed yet.
+    /// The request waits, and has not been executed yet.
     Waits(Waits),
-    /// Nothing behind it is executed any more.
+    /// No further request is executed.
     End,
 }
 
 impl<S: Stream> Session<S> {
-    /// Executes the requests that `input` begins with; returns how many bytes they took.
+    /// Executes the complete requests at the start of `input`. Returns the number of bytes consumed.
     pub(super) fn execute(&mut self, input: &[u8]) -> usize {
         let state = &mut self.state;
         self.has_unexecuted = false;
@@ -129,7 +130,7 @@ impl<S: Stream> Session<S> {
                 self.decoder.set_limits(state.request_limits());
             }
             if turn.is_over() {
-                // Each command is short, but there are many: others are to have their turn.
+                // The turn is over although each command is short; the core serves others first.
                 self.has_unexecuted = at < input.len();
                 break;
             }
@@ -160,8 +161,8 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         self.clock.duration_since(self.begun) > TURN_MAX
     }
 
-    /// Adds a GET, whose key lies in the input, to those that are answered together. If it cannot be added, those before it are
-    /// answered.
+    /// Adds a GET, whose key is in the input, to the current batch. If that is not possible, executes the batch and
+    /// returns false.
     #[inline]
     fn adds_to_gets(
         &mut self,
@@ -197,7 +198,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         self.gets.answer(state, &mut self.clock);
     }
 
-    /// Has a command executed: here, or on other cores.
+    /// Executes a command, on this core or on others.
     fn execute(&mut self, state: &mut State, command: Command<'_>) -> Next {
         let about = About::of(self.snapshot, command);
         if about.has_rows()
@@ -222,7 +223,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         {
             return Next::Waits(waits);
         }
-        // A pause holds up the commands of a core that has everything, too.
+        // A pause also delays the commands of a server with one core.
         if self.core.tables.shard().is_some() || self.core.tables.is_paused() {
             match place(state, self.snapshot, command, about) {
                 Placed::Here => {}
@@ -260,7 +261,8 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         ConnectionTurn::next(state)
     }
 
-    /// This node is no part of its cluster, or the cluster has not begun.
+    /// Rejects a command if this node is not a part of its cluster, or the cluster has not started. Returns whether it
+    /// did.
     #[cold]
     fn is_refused(
         &mut self,
@@ -268,7 +270,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         command: Command<'_>,
         membership: &Membership,
     ) -> bool {
-        // What is queued is refused when it is to be executed.
+        // A queued command is rejected when it is executed.
         let is_queued = state.transaction.is_some() && command.id() != Id::Exec;
         let Some(why) = membership.refusal() else {
             return false;
@@ -283,7 +285,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         true
     }
 
-    /// Answers a request that is no command. `is_line`: it came as words on a line.
+    /// Returns an error for an invalid request. `is_line`: the request arrived as words on a line (an inline command).
     #[cold]
     fn refuse(
         &mut self,
@@ -307,7 +309,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         ConnectionTurn::next(state)
     }
 
-    /// Ends the connection, whose bytes cannot be understood any more.
+    /// Closes a connection whose bytes cannot be decoded any more.
     #[cold]
     fn refuse_bytes(&mut self, state: &mut State, error: &ProtocolError) {
         self.answer_gets(state);
@@ -334,7 +336,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
     }
 }
 
-/// What is counted of a command begins anew.
+/// Resets the statistics of the current command.
 fn reset_counts(state: &mut State) {
     state.failed = false;
     state.series = None;

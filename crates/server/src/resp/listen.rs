@@ -1,4 +1,4 @@
-//! Listeners and serving threads, one of each per core: how they start, accept connections, and stop.
+//! Listeners and serving threads, one of each per core: startup, accepting connections, and shutdown.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -34,12 +34,12 @@ use crate::tables::{self, CoreMessage, OpenError, Opening, Tables};
 use crate::{Error, Shared};
 
 const BACKLOG: i32 = 4096;
-/// Messages of other cores between two turns of a core's loop.
+/// Maximum number of messages of other cores processed per turn of a core's loop.
 const MESSAGES_A_TURN: usize = 16;
-/// The reply to a connection beyond the limit, in Redis's words.
+/// The error for a connection above the limit, in Redis's words.
 pub(super) const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// Bound sockets, one per thread, that do not accept yet.
+/// Bound sockets, one per thread, that do not accept connections yet.
 pub struct RespListeners {
     listeners: Vec<TcpListener>,
     addr: SocketAddr,
@@ -54,7 +54,7 @@ impl RespListeners {
 /// Binds `server.resp` once per thread.
 ///
 /// # Errors
-/// [`Error::Io`] names the address and what to do.
+/// [`Error::Io`], with the address and a correction.
 pub fn bind(config: &ServerConfig) -> Result<RespListeners, Error> {
     let wanted = &config.server.resp;
     let refused = |error: io::Error| {
@@ -65,7 +65,7 @@ pub fn bind(config: &ServerConfig) -> Result<RespListeners, Error> {
     let addr = wanted.to_socket_addrs().map_err(refused)?.next();
     let addr = addr.ok_or_else(|| refused(io::Error::other("the name has no address")))?;
     if addr.port() != 0 {
-        // With SO_REUSEPORT a second server would silently share the port: a plain bind first tells.
+        // With SO_REUSEPORT, a second server would silently share the port. Binding it exclusively first detects that.
         drop(listen(addr, false).map_err(refused)?);
     }
     let mut listeners = vec![listen(addr, true).map_err(refused)?];
@@ -94,14 +94,15 @@ fn listen(addr: SocketAddr, share: bool) -> io::Result<TcpListener> {
 pub struct RespThreads {
     stopping: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
-    /// One per thread, which then serves, these connections first; dropping it has a thread that does not serve yet end.
+    /// One channel per thread. Sending starts the thread's service, beginning with these connections; dropping the
+    /// channel ends a thread that does not serve yet.
     begin: Vec<Sender<Vec<Waiting>>>,
 }
 
-/// A core's result of opening its part of the tables.
+/// The result of opening a core's part of the tables, with the core's index.
 type Opened = (usize, Result<(), OpenError>);
 
-/// A server that answers LOADING, and does not serve yet.
+/// A server that answers LOADING and does not serve yet.
 pub struct Starting {
     shared: Arc<Shared>,
     listeners: RespListeners,
@@ -109,10 +110,10 @@ pub struct Starting {
     responder: Responder,
 }
 
-/// Answers clients LOADING.
+/// Starts to answer clients with LOADING.
 ///
 /// # Errors
-/// [`Error::Io`] if the system gives no thread.
+/// [`Error::Io`] if the system cannot create a thread.
 pub fn begin(shared: Arc<Shared>, listeners: RespListeners) -> Result<Starting, Error> {
     let clients = Arc::new(Clients::new(
         Limits::of(&shared.config),
@@ -128,15 +129,16 @@ pub fn begin(shared: Arc<Shared>, listeners: RespListeners) -> Result<Starting, 
 }
 
 impl Starting {
-    /// Ends instead of serving.
+    /// Stops without serving.
     pub fn abandon(self) {
         self.responder.end();
     }
 
-    /// Starts a thread per listener, and returns when all have opened their part of the tables and serve.
+    /// Starts a thread per listener. Returns once all threads have opened their part of the tables and serve.
     ///
     /// # Errors
-    /// Why a thread cannot open its part; [`Error::Io`] if the system gives no thread or no runtime. All threads have ended then.
+    /// The reason why a thread cannot open its part; [`Error::Io`] if the system cannot create a thread or a runtime.
+    /// All threads have then ended.
     pub fn serve(self) -> Result<RespThreads, Error> {
         let Starting {
             shared,
@@ -169,7 +171,7 @@ impl Starting {
                 shared: shared.clone(),
                 clients: clients.clone(),
                 listener,
-                // Each core accepts what it comes by, and bridges what is for others.
+                // Each core accepts connections of any core, and forwards those for other cores.
                 between_nodes: (tls.clone(), peers.map_err(no_thread)?),
                 stop: stop.clone(),
             };
@@ -186,7 +188,7 @@ impl Starting {
         if let Err(error) = all_opened {
             started.begin.clear();
             started.join();
-            // A panic says more than that a thread ended.
+            // A panic message is more informative than the end of a thread.
             return Err(shared.supervisor.failure().map_or(error, Error::Io));
         }
         for (index, begin) in started.begin.drain(..).enumerate() {
@@ -194,7 +196,7 @@ impl Starting {
             // An error means that the thread has failed, which the supervisor reports.
             let _ = begin.send(waiting.split_off(waiting.len() - share));
         }
-        // Not before: a start that fails was never ready.
+        // Only now, because a failed start must never have been ready.
         shared.loading.end();
         Ok(started)
     }
@@ -204,7 +206,7 @@ fn no_thread(error: io::Error) -> Error {
     Error::Io(format!("cannot start a thread for server.resp: {error}"))
 }
 
-/// Waits until every core has opened its part, or ended.
+/// Waits until every core has opened its part, or has ended.
 fn all_opened(opens: &Receiver<Opened>, cores: usize) -> Result<(), Error> {
     let mut results: Vec<Opened> = opens.iter().collect();
     results.sort_by_key(|(index, _)| *index);
@@ -224,12 +226,13 @@ fn all_opened(opens: &Receiver<Opened>, cores: usize) -> Result<(), Error> {
 }
 
 impl RespThreads {
-    /// Accepts no more, lets replies in hand go out for up to `server.stop_timeout_seconds`, closes.
+    /// Stops accepting connections, sends pending replies for up to `server.stop_timeout_seconds`, and closes the
+    /// connections.
     pub fn begin_stop(&self) {
         self.stopping.send_replace(true);
     }
 
-    /// Waits for the end that [`RespThreads::begin_stop`] began.
+    /// Waits for the end of the shutdown that [`RespThreads::begin_stop`] started.
     pub fn join(self) {
         for thread in self.threads {
             // The supervisor catches panics and reports them.
@@ -238,7 +241,7 @@ impl RespThreads {
     }
 }
 
-/// What a serving thread starts with.
+/// The initial state of a serving thread.
 struct Seat {
     index: usize,
     shared: Arc<Shared>,
@@ -249,8 +252,8 @@ struct Seat {
 }
 
 impl Seat {
-    /// The life of a serving thread: it opens its part of the tables, waits for the other threads to have opened theirs, serves, and
-    /// closes its part when all its sessions have ended.
+    /// Runs a serving thread: opens its part of the tables, waits until the other threads have opened theirs, serves,
+    /// and closes its part when all its sessions have ended.
     fn live(
         self,
         opening: Opening,
@@ -272,17 +275,17 @@ impl Seat {
             Ok(tables) => (Some(Rc::new(tables)), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        // The starter waits for it.
+        // The starting thread waits for the result.
         let _ = opened.send((index, result));
         drop(opened);
-        // Without a message the server does not start.
+        // Without a message, the server does not start.
         let (Some(tables), Ok(waiting)) = (tables, begins.recv()) else {
             return Ok(());
         };
         let disk_threads = shared.config.server.disk_threads as usize;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            // Large answers of searches have threads beside those that read from disk.
+            // Threads for large search results, in addition to those that read from disk.
             .max_blocking_threads(disk_threads.div_ceil(shared.tables.cores()) + aside::THREADS)
             .thread_name(format!("disk-{index}"))
             .build_local(LocalOptions::default())
@@ -296,7 +299,7 @@ impl Seat {
     }
 }
 
-/// Starts what a core does for the tables beside executing commands: maintenance, timers, and messages of other cores.
+/// Starts a core's work on the tables besides commands: maintenance, timers, and messages of other cores.
 pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver<CoreMessage>) {
     let tables = &core.tables;
     let limits = core.clients.limits;
@@ -329,10 +332,10 @@ pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver
     });
 }
 
-/// Starts what a core does for and with other nodes.
+/// Starts a core's work for and with other nodes.
 ///
 /// # Errors
-/// [`Error::Io`]: the listener for other nodes cannot be used.
+/// [`Error::Io`]: the listener for other nodes is unusable.
 fn start_node_tasks(
     core: &Rc<Core>,
     nodes: Rc<Nodes>,
@@ -369,7 +372,7 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
             tokio::task::spawn_local(async move {
                 let client = core.clients.of_other_node(core.index, None);
                 let reply = anywhere(&core, &client, command).await;
-                // An error means that nobody waits any more.
+                // An error means that the receiver is gone.
                 let _ = answer.send(reply);
             });
         }
@@ -398,10 +401,10 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
     }
 }
 
-/// A core's serving, until `stop` says so: of connections that `waiting` has, and of new ones.
+/// Serves the connections in `waiting` and new ones, until `stop` is set.
 ///
 /// # Errors
-/// [`Error::Io`]: a listener cannot be used.
+/// [`Error::Io`]: a listener is unusable.
 async fn serve(
     core: Core,
     listener: TcpListener,
@@ -430,7 +433,7 @@ async fn serve(
     }
     tokio::select! {
         () = accept(&core, &listener) => {}
-        // An error means that the handle is gone: stop as well.
+        // An error means that the handle was dropped, so the core also stops.
         _ = stop.wait_for(|stop| *stop) => {}
     }
     drop(listener);
@@ -441,7 +444,7 @@ async fn serve(
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     core.clients.shut_down(core.index, Shutdown::Both);
-    // Other cores' sessions may still need this one.
+    // Other cores' sessions may still need this core.
     let serving = &core.shared.tables.serving;
     serving.fetch_sub(1, Relaxed);
     while serving.load(Relaxed) > 0 && Instant::now() < deadline {
@@ -455,7 +458,7 @@ async fn accept(core: &Rc<Core>, listener: &tokio::net::TcpListener) {
         match listener.accept().await {
             Ok((stream, addr)) => admit(core, stream, addr),
             Err(error) => {
-                // Out of descriptors or memory: what is open goes on, new ones wait in the backlog.
+                // No descriptors or memory are left: open connections continue, and new ones wait in the backlog.
                 if let Some(times) = core.clients.unaccepted.note() {
                     tracing::warn!(%error, times, "cannot accept a connection; it is tried again 20 times a second");
                 }
@@ -467,7 +470,7 @@ async fn accept(core: &Rc<Core>, listener: &tokio::net::TcpListener) {
 
 fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
     core.stats.connections_accepted.add(1);
-    // Without it small replies wait for the client's acknowledgement; nothing breaks.
+    // Best effort: without it, small replies are delayed until the client's acknowledgement.
     let _ = stream.set_nodelay(true);
     if let Some(tls) = &core.shared.client_tls
         && core.shared.descriptors.allow(Purpose::Resp, &stream)
@@ -481,13 +484,13 @@ fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
             tokio::task::spawn_local(session::run(core.clone(), stream, client));
         }
         None => {
-            // The socket's buffer is empty, so this does not wait; if it fails the client has gone.
+            // The socket's buffer is empty, so this does not block. It fails only if the client is gone.
             let _ = stream.try_write(TOO_MANY);
         }
     }
 }
 
-/// Serves a connection that was answered LOADING before.
+/// Serves a connection that was previously answered with LOADING.
 fn take_over(core: &Rc<Core>, waiting: Waiting) {
     let Waiting {
         stream,
@@ -503,7 +506,7 @@ fn take_over(core: &Rc<Core>, waiting: Waiting) {
             let session = session::run_greeted(core.clone(), stream, client, greeting);
             tokio::task::spawn_local(session);
         }
-        // The client has gone.
+        // The client is gone.
         Err(_) => {
             core.clients.close(&client);
             core.stats.connections_closed.add(1);
@@ -511,7 +514,7 @@ fn take_over(core: &Rc<Core>, waiting: Waiting) {
     }
 }
 
-/// Enters a connection among the clients, unless there are too many.
+/// Registers a connection, unless the limit is reached.
 pub(super) fn open(core: &Core, stream: &TcpStream, addr: SocketAddr) -> Option<Arc<Client>> {
     use std::os::fd::AsRawFd;
 
@@ -532,7 +535,8 @@ pub(super) fn open(core: &Core, stream: &TcpStream, addr: SocketAddr) -> Option<
     opened
 }
 
-/// Once a second, on the first core for all: closes connections that are idle, do not take their replies or keep too much.
+/// Once a second, on the first core for all cores: closes connections that are idle, do not read their replies, or use
+/// too much memory.
 async fn close_overdue_clients(core: Rc<Core>) {
     let server = &core.shared.config.server;
     let mut tick = tokio::time::interval(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! PUBLISH and PUBSUB: messages of clients to clients of this node (see `clients::channels`).
+//! PUBLISH and PUBSUB: messages between clients of this node (see `clients::channels`).
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) fn publish(state: &mut State, request: Request<'_>) {
 }
 
 /// # Errors
-/// The channel's name is longer than those that messages are published on.
+/// The channel's name is longer than PUBLISH permits, so no message could arrive.
 pub(super) fn refuse_long(channel: &[u8]) -> Result<(), Refusal> {
     match channel.len() > CHANNEL_BYTES_MAX {
         false => Ok(()),

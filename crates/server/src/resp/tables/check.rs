@@ -1,4 +1,4 @@
-//! What is refused before a command on tables is executed: keys of stores, and keys and values that are too large.
+//! Checks before a command on tables is executed: rejects keys of stores, and keys and values that are too large.
 
 use larder_protocol::commands::{Command, Group, Id, Keys, Spec};
 use larder_protocol::errors::Code;
@@ -11,7 +11,7 @@ use crate::error::show;
 use crate::tables::Refusal;
 use crate::tables::objects::wrong_type;
 
-/// The refusal of a range in which larder keeps objects and plain keys.
+/// Returns the error for a range in which larder stores objects and plain keys.
 #[inline]
 pub(in crate::resp) fn refuse_reserved_range(command: Command<'_>) -> Option<Refusal> {
     let (lo, hi) = command.range()?;
@@ -22,11 +22,11 @@ pub(in crate::resp) fn refuse_reserved_range(command: Command<'_>) -> Option<Ref
     })
 }
 
-/// Every key must be of a table, and of a size that can be kept.
+/// Checks that every key belongs to a table and is not too long.
 pub(super) fn check_keys(snapshot: &Snapshot, command: Command<'_>) -> Result<(), Refusal> {
     match (command.id(), command.spec.keys) {
         (_, Keys::Range) => check_key(snapshot, command.spec, command.arg(1))?,
-        // What is watched may be of stores too.
+        // WATCH also accepts keys of stores.
         (Id::Watch, _) => {}
         (Id::Keys, _) => scan::refuse_store(snapshot, command.arg(1))?,
         _ => command
@@ -57,7 +57,7 @@ fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refu
     Ok(())
 }
 
-/// Whether a command may put a value under a key that has none. Other commands find nothing under a key that is too long.
+/// Returns whether a command may create a key. For other commands, a key that is too long is simply absent.
 fn puts_values(command: &Spec) -> bool {
     matches!(command.id, Id::Rename | Id::RenameNx)
         || command.flags.split(' ').any(|flag| flag == "denyoom")
@@ -83,7 +83,7 @@ fn of_store(command: &Spec, key: &[u8]) -> Refusal {
     (Code::BadRequest, message)
 }
 
-/// How a write to a store is refused.
+/// Returns the error for a write to a store.
 pub(super) fn read_only(command: &str, store: &str) -> Refusal {
     let message = format!(
         "stores are read-only, {command} is refused; build a version and push it: larder push FILE --store {store}"

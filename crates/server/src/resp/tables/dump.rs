@@ -1,4 +1,4 @@
-//! DUMP and RESTORE of texts and hashes in the format of Redis, and of JSON documents ([`larder_protocol::dump`]).
+//! DUMP and RESTORE of texts and hashes in Redis's format, and of JSON documents ([`larder_protocol::dump`]).
 
 use std::collections::HashSet;
 
@@ -63,10 +63,10 @@ fn dumped_hash(hash: Hash) -> Dumped {
     )
 }
 
-/// The options of RESTORE, and its time.
+/// The options of RESTORE, with the TTL.
 struct Restoring {
     replaces: bool,
-    /// When the key expires, in milliseconds: from now, or since 1970. 0: never.
+    /// TTL in milliseconds, or with `is_absolute` the expiry time since 1970. 0 means no expiry.
     ttl: u64,
     is_absolute: bool,
 }
@@ -85,7 +85,7 @@ impl Restoring {
             match option.to_ascii_uppercase().as_slice() {
                 b"REPLACE" => restoring.replaces = true,
                 b"ABSTTL" => restoring.is_absolute = true,
-                // Neither is kept.
+                // Accepted, but not stored.
                 b"IDLETIME" | b"FREQ" => {
                     let value = number(request.get(at).ok_or_else(syntax)?)?;
                     if value < 0 {
@@ -143,10 +143,10 @@ pub(super) fn restore(state: &mut State, request: Request<'_>) -> Result<(), Una
     Ok(())
 }
 
-/// The fields of a hash that have not expired.
+/// Returns a hash of the fields that have not expired.
 ///
 /// # Errors
-/// Two of the fields have one name.
+/// Two fields have the same name.
 fn unexpired(fields: &[DumpedField], now: u64) -> Result<Hash, Refusal> {
     let mut names = HashSet::new();
     if !fields.iter().all(|field| names.insert(&field.name)) {
@@ -166,7 +166,7 @@ fn unexpired(fields: &[DumpedField], now: u64) -> Result<Hash, Refusal> {
     })
 }
 
-/// Replaces the key's value by an object.
+/// Replaces the value of a key with an object.
 fn replace_by(
     engine: &mut Engine,
     key: &[u8],

@@ -1,6 +1,7 @@
-//! SMEMBERS, SCARD, SISMEMBER and SMISMEMBER, read-only, over the rows whose keys begin with a key.
+//! SMEMBERS, SCARD, SISMEMBER and SMISMEMBER, read-only, on the rows whose keys begin with a key.
 //!
-//! The members of `team|red` are the texts behind `team|red|`. What separates them is the byte that ends the table's name: `|` or `:`.
+//! The members of `team|red` are the texts after `team|red|`. Their separator is the byte that ends the table's name:
+//! `|` or `:`.
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
@@ -13,7 +14,7 @@ use super::rows::get;
 use crate::error::show;
 use crate::tables::{Refusal, Unanswered, complete};
 
-/// What the keys of a set's rows begin with.
+/// Returns the prefix of the keys of a set's rows.
 fn prefix(key: &[u8]) -> Result<Vec<u8>, Refusal> {
     let separator = key.iter().find(|byte| matches!(byte, b'|' | b':'));
     let separator = separator.filter(|_| !is_plain(key)).ok_or_else(|| {
@@ -51,7 +52,7 @@ pub(super) fn count(state: &mut State, request: Request<'_>) -> Result<(), Unans
     Ok(())
 }
 
-/// Whether there are members: an integer, or for `several` an array.
+/// Appends whether the members exist: as an integer, or for `several` as an array.
 pub(super) fn contains(
     state: &mut State,
     request: Request<'_>,

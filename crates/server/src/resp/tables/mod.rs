@@ -1,16 +1,16 @@
 //! The commands on tables and join outputs.
 //!
-//! `execute` first: it names the function of each command, and says what may have to come before it. Then by what they do:
+//! Start with `execute`, which maps commands to functions and lists what may have to happen first. The modules by area:
 //!
-//! | room | files |
+//! | area | modules |
 //! |---|---|
-//! | single rows | `rows` (SET, DEL, INCR; `condition`: SET IFEQ), `strings` (what edits a value), `expire`, `reads`, `dump`, `scripts` (EVAL of known scripts) |
-//! | several rows | `keys` (MSET, RENAME), `range` (`head`: how its answers begin), `scan`, `members` (SMEMBERS), `rankings` (ZRANGE) |
+//! | single rows | `rows` (SET, DEL, INCR; `condition`: SET IFEQ), `strings` (edits of a value), `expire`, `reads`, `dump`, `scripts` (EVAL of known scripts) |
+//! | several rows | `keys` (MSET, RENAME), `range` (`head`: headers of its replies), `scan`, `members` (SMEMBERS), `rankings` (ZRANGE) |
 //! | joins | `joins` |
-//! | transactions | `transaction`, `stores` (what it reads of stores), `watch` |
+//! | transactions | `transaction`, `stores` (its reads of stores), `watch` |
 //! | changes | `subscribe` |
-//! | refused, or not yet | `check`, `partly` (for some rows only), `retry` (it needs rows of other cores or of PostgreSQL, or time) |
-//! | several cores | `route` (which one executes a command), `coordinate` and `merge` (what several do) |
+//! | rejections and waits | `check`, `partly` (rejected for some rows), `retry` (waits for rows of other cores or of PostgreSQL, or for a computation) |
+//! | several cores | `route` (chooses the core of a command), `coordinate` and `merge` (commands over several cores) |
 
 mod check;
 mod condition;

@@ -1,4 +1,4 @@
-//! SET, DEL, INCR and their kin: commands that put or remove single rows, as Redis's users know them.
+//! SET, DEL, INCR and similar: the commands of Redis that put or remove single rows.
 
 use larder_join::Engine;
 use larder_protocol::errors::Code;
@@ -23,7 +23,7 @@ pub(super) fn write<T>(
     tables.write(&mut state.gate, change)
 }
 
-/// Hands `each` the value of a row; says whether there is one.
+/// Passes the value of a row to `each`. Returns whether the row exists.
 pub(super) fn get(
     engine: &mut Engine,
     row: &[u8],
@@ -38,10 +38,10 @@ pub(super) fn get(
     complete(outcome).map(|()| found)
 }
 
-/// Replaces the value of a key, be it a text or an object, by a text. Returns what the outputs wait for.
+/// Replaces the value of a key, whether a text or an object, with a text. Returns what the write must wait for.
 ///
 /// # Errors
-/// The text is refused. The key keeps its value.
+/// The text is rejected. The key keeps its value.
 pub(super) fn put_text(
     engine: &mut Engine,
     key: &[u8],
@@ -49,12 +49,12 @@ pub(super) fn put_text(
     deadline: Option<u64>,
     now: u64,
 ) -> Result<Option<u64>, Unanswered> {
-    // The object goes first, so that subscribers receive `del` before `set`.
+    // The object is removed first, so that subscribers receive `del` before `set`.
     let object = take_object(engine, key, now)?;
     replace(engine, &text_row(key), value, deadline, object, now)
 }
 
-/// As [`put_text`], by an object. `bytes` encodes it.
+/// As [`put_text`], for an object. `bytes` is its encoding.
 pub(super) fn put_object(
     engine: &mut Engine,
     key: &[u8],
@@ -67,7 +67,7 @@ pub(super) fn put_object(
     replace(engine, &object_row(key), bytes, deadline, text, now)
 }
 
-/// Puts a row where `replaced` was removed, which is put back if the row is refused.
+/// Puts a row after `replaced` was removed. If the row is rejected, `replaced` is restored.
 fn replace(
     engine: &mut Engine,
     row: &[u8],
@@ -86,7 +86,7 @@ fn replace(
     Err(refused.into())
 }
 
-/// Refuses a command that writes rows of a computed table, before it writes anything.
+/// Rejects a command that writes rows of a computed table, before it writes anything.
 ///
 /// # Errors
 /// A join computes the table of one of the keys.
@@ -98,12 +98,12 @@ pub(super) fn refuse_computed_rows<'k>(
     keys.try_for_each(|key| engine.refuse_computed_row(key).map_err(refusal))
 }
 
-/// Whether a key has a text or an object.
+/// Returns whether a key has a text or an object.
 pub(super) fn is_there(engine: &mut Engine, key: &[u8], now: u64) -> Result<bool, Unanswered> {
     Ok(has_object(engine, key, now) || get(engine, &text_row(key), now, |_| {})?)
 }
 
-/// Removes the text or object of a key. Returns how many there were, and what the outputs wait for.
+/// Removes the text or object of a key. Returns the number of removed values, and what the write must wait for.
 pub(super) fn remove_value(
     engine: &mut Engine,
     key: &[u8],
@@ -115,7 +115,7 @@ pub(super) fn remove_value(
     Ok((values, written.waits_for.max(waits_for)))
 }
 
-/// A value that one of the other kind replaces.
+/// A value that is replaced by one of the other kind.
 struct Replaced {
     row: Vec<u8>,
     bytes: Vec<u8>,
@@ -134,7 +134,7 @@ fn take_object(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<Repla
     Ok(Some(Replaced { row, bytes, at }))
 }
 
-/// Removes the text of a key whose table is not computed, if it has one.
+/// Removes the text of a key, if it has one. The key's table must not be computed.
 fn take_text(engine: &mut Engine, key: &[u8], now: u64) -> Result<Option<Replaced>, Unanswered> {
     let row = text_row(key).into_owned();
     let at = engine.expires_at(&row, now);
@@ -190,7 +190,7 @@ fn set_options(request: Request<'_>) -> Result<SetOptions<'_>, Refusal> {
 
 impl<'a> SetOptions<'a> {
     /// # Errors
-    /// There is another condition.
+    /// A different condition was given before.
     fn only_if(&mut self, condition: Condition<'a>) -> Result<(), Refusal> {
         if self.condition != Condition::Always && self.condition != condition {
             return Err(syntax());
@@ -257,7 +257,7 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
     Ok(())
 }
 
-/// DELEX: DEL of one key, if its text meets a condition.
+/// Executes DELEX: removes a key if its text meets a condition.
 pub(super) fn del_if(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let key = request.arg(1);
     let condition = match (request.get(2), request.get(3), request.len()) {
@@ -273,7 +273,7 @@ pub(super) fn del_if(state: &mut State, request: Request<'_>) -> Result<(), Unan
     }
     let row = &*text_row(key);
     let removed = write(state, |engine, now| {
-        // A computed row is refused before it is computed.
+        // A computed row is rejected before it is computed.
         engine.refuse_computed_row(row).map_err(refusal)?;
         if has_object(engine, key, now) {
             return Err(wrong_type().into());
@@ -307,7 +307,7 @@ pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswe
     Ok(())
 }
 
-/// `by` is nothing if it is more than an integer holds.
+/// Executes INCRBY and similar. `by` is `None` if its negation overflowed.
 pub(super) fn increment(state: &mut State, key: &[u8], by: Option<i64>) -> Result<(), Unanswered> {
     let by = by.ok_or_else(|| (Code::BadRequest, "decrement would overflow".to_owned()))?;
     let row = &*text_row(key);

@@ -1,7 +1,7 @@
-//! SCAN and KEYS of tables and objects: in key order, of one table or all of base rows. Tables that are kept in PostgreSQL are walked only when
-//! they are named: they are loaded whole for it.
+//! SCAN and KEYS of tables and objects, in key order, over one table or all base rows. Tables that PostgreSQL holds are
+//! included only if the pattern names them, because they must be loaded completely.
 //!
-//! A cursor is a number that stands for the next key. The latest of them are remembered.
+//! A cursor is a number that identifies the next key. The server remembers the most recent cursors.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -24,12 +24,12 @@ use crate::tables::{Cursors, Refusal, Unanswered, complete};
 
 const COUNT_DEFAULT: i64 = 10;
 const COUNT_MAX: i64 = 10_000;
-/// Keys that a KEYS looks at.
+/// Maximum number of keys that KEYS reads.
 const KEYS_MAX: usize = 10_000;
-/// Keys of each core from which RANDOMKEY draws one.
+/// Number of keys of each core from which RANDOMKEY chooses one.
 const RANDOM_KEYS: usize = 64;
 
-/// The text that a pattern begins with, up to what may stand for several texts.
+/// Returns the literal prefix of a pattern.
 pub(super) fn literal(pattern: &[u8]) -> Vec<u8> {
     let is_plain = |byte: &&u8| !b"*?[]\\".contains(byte);
     pattern.iter().take_while(is_plain).copied().collect()
@@ -46,7 +46,7 @@ fn pattern_of<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
     option_of(request, b"MATCH")
 }
 
-/// The table that a pattern names, with its separator.
+/// Returns the table that a pattern names, with its separator.
 fn table_of(pattern: &[u8]) -> Option<&[u8]> {
     let end = pattern
         .iter()
@@ -55,14 +55,14 @@ fn table_of(pattern: &[u8]) -> Option<&[u8]> {
     (!name.iter().any(|byte| b"*?[]\\".contains(byte))).then_some(name)
 }
 
-/// The one table that has all keys of a pattern.
+/// Returns the table that contains all keys of a pattern, if there is one.
 fn walked_table(pattern: &[u8]) -> Option<Vec<u8>> {
     table_of(pattern)
         .filter(|name| !is_plain(name))
         .map(<[u8]>::to_vec)
 }
 
-/// Whether a SCAN walks tables: its pattern names no store, or there are no stores, or it asks for objects.
+/// Returns whether a SCAN reads tables: its pattern names no store, there are no stores, or it selects objects.
 pub(in crate::resp) fn scans_tables(snapshot: &Snapshot, request: Request<'_>) -> bool {
     let kind = option_of(&request, b"TYPE").and_then(Kind::named);
     if kind.is_some_and(|kind| kind != Kind::Text) {
@@ -74,7 +74,7 @@ pub(in crate::resp) fn scans_tables(snapshot: &Snapshot, request: Request<'_>) -
     }
 }
 
-/// A key that was walked, and what it has.
+/// A key found by a walk, and the kind of its value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Walked {
     pub key: Vec<u8>,
@@ -82,7 +82,7 @@ pub(super) struct Walked {
 }
 
 impl Walked {
-    /// The form in which nodes send each other keys: the kind stands before the key of an object, and before a key that begins with the mark.
+    /// Encodes a key for another node. The kind precedes the key of an object, and any key that begins with the mark.
     pub fn encode(&self) -> Cow<'_, [u8]> {
         match self.kind {
             Kind::Text if self.key.first() != Some(&OBJECT_MARK) => (&self.key).into(),
@@ -102,17 +102,17 @@ impl Walked {
     }
 }
 
-/// What a SCAN or KEYS asks for.
+/// The parsed arguments of a SCAN or KEYS.
 #[derive(Clone)]
 pub(super) struct Walk {
     from: Vec<u8>,
-    /// What the keys begin with.
+    /// The prefix of the keys.
     beginning: Vec<u8>,
     count: usize,
     pattern: Option<Glob>,
-    /// The one table that is walked, with its separator.
+    /// The only table to read, with its separator.
     pub only: Option<Vec<u8>>,
-    /// What is answered of them.
+    /// The kinds of values to return.
     kinds: Vec<Kind>,
 }
 
@@ -134,7 +134,7 @@ impl Walk {
         Ok(Walk { from, ..walk })
     }
 
-    /// What stands behind the cursor.
+    /// Parses the options after the cursor.
     fn options(request: Request<'_>) -> Result<Walk, Refusal> {
         let (mut count, mut kinds) = (COUNT_DEFAULT, Kind::ALL.to_vec());
         let mut at = 2;
@@ -164,7 +164,7 @@ impl Walk {
         })
     }
 
-    /// This node's part of a walk over several nodes: the position stands in the cursor's place.
+    /// Parses this node's part of a walk over several nodes. A key takes the place of the cursor.
     pub fn of_part(request: Request<'_>) -> Result<Walk, Refusal> {
         let walk = Walk::options(request)?;
         Ok(Walk {
@@ -173,7 +173,7 @@ impl Walk {
         })
     }
 
-    /// What another node is asked for its part.
+    /// Returns the request for another node's part.
     pub fn part(&self) -> Vec<Vec<u8>> {
         let mut args = vec![b"SCAN".to_vec(), self.from.clone(), b"COUNT".to_vec()];
         args.push(self.count.to_string().into_bytes());
@@ -183,7 +183,7 @@ impl Walk {
         args
     }
 
-    /// All keys that match a pattern.
+    /// Creates a walk over all keys that match a pattern.
     ///
     /// # Errors
     /// The pattern is too long.
@@ -199,7 +199,8 @@ impl Walk {
         })
     }
 
-    /// The walks of RANDOMKEY: some keys from a random one on, and if there are none, from the first on.
+    /// Returns the walks of RANDOMKEY: one that starts at a random key, and one over all keys in case the first finds
+    /// none.
     pub fn random() -> [Walk; 2] {
         let mut random = Random::new(RandomState::new().build_hasher().finish());
         let from = (0..2).map(|_| b' ' + random.below(95) as u8).collect();
@@ -213,10 +214,10 @@ impl Walk {
         })
     }
 
-    /// Leaves of the keys that were found for a KEYS those that match.
+    /// Filters the keys found for a KEYS by its pattern.
     ///
     /// # Errors
-    /// There are too many to be looked at at once.
+    /// There are more keys than KEYS may read.
     pub fn all(&self, keys: Vec<Walked>) -> Result<Vec<Vec<u8>>, Refusal> {
         if keys.len() > self.count {
             let message = format!(
@@ -232,7 +233,7 @@ impl Walk {
         Ok(keys.filter(fits).collect())
     }
 
-    /// The next keys that an engine has, one more than are answered if there are as many.
+    /// Returns an engine's next keys, one more than the reply contains if there are that many.
     pub fn keys(&self, engine: &mut Engine, now: u64) -> Result<Vec<Walked>, Unanswered> {
         let names: Vec<Vec<u8>> = match &self.only {
             Some(name) => vec![name.clone()],
@@ -250,7 +251,7 @@ impl Walk {
         };
         let mut keys: Vec<Walked> = Vec::new();
         for name in names {
-            // Plain keys follow below. Without `only`, the keys' beginning has no separator, or is that of plain keys.
+            // Plain keys are added below. Without `only`, `beginning` has no separator, or is a prefix of plain keys.
             if is_plain(&name) || (self.only.is_none() && !name.starts_with(&self.beginning)) {
                 continue;
             }
@@ -340,7 +341,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Leaves of the keys, which are in order, those that are answered; returns the next cursor.
+    /// Removes the keys that are not returned from the sorted keys, and returns the next cursor.
     pub fn next(&self, keys: &mut Vec<Walked>, cursors: &mut Cursors) -> u64 {
         let next = match keys.get(self.count) {
             Some(next) => cursors.keep(next.key.clone()),
@@ -368,7 +369,7 @@ pub(super) fn answer_keys(encoder: &mut Encoder<'_>, keys: &[Vec<u8>]) {
     keys.iter().for_each(|key| encoder.bulk(key));
 }
 
-/// A place among so many, which are more than none.
+/// Returns a random index below `count`, which must be positive.
 pub(super) fn draw(count: usize) -> usize {
     Random::new(RandomState::new().build_hasher().finish()).index(count)
 }
@@ -380,7 +381,7 @@ pub(super) fn answer_random(encoder: &mut Encoder<'_>, keys: &[Walked]) {
     }
 }
 
-/// RANDOMKEY, where one core has all tables.
+/// Executes RANDOMKEY on a server with one core.
 pub(super) fn random_key(state: &mut State) -> Result<(), Unanswered> {
     let tables = state.tables();
     let mut keys = Vec::new();
@@ -394,14 +395,14 @@ pub(super) fn random_key(state: &mut State) -> Result<(), Unanswered> {
     Ok(())
 }
 
-/// Answers another node its part.
+/// Appends this node's part, for another node.
 pub(super) fn answer_part(encoder: &mut Encoder<'_>, keys: &[Walked]) {
     encoder.array(keys.len());
     keys.iter()
         .for_each(|walked| encoder.bulk(&walked.encode()));
 }
 
-/// KEYS, where one core has all tables.
+/// Executes KEYS on a server with one core.
 pub(super) fn keys(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let tables = state.tables();
     let walk = Walk::of_all(request.arg(1))?;
@@ -410,7 +411,7 @@ pub(super) fn keys(state: &mut State, request: Request<'_>) -> Result<(), Unansw
     Ok(())
 }
 
-/// A pattern of a store's keys is refused.
+/// Rejects a pattern of a store's keys.
 pub(super) fn refuse_store(snapshot: &Snapshot, pattern: &[u8]) -> Result<(), Refusal> {
     match table_of(pattern) {
         Some(name) if !is_of_table(snapshot, name) => {

@@ -1,13 +1,15 @@
-//! SUBSCRIBE and PSUBSCRIBE: a connection receives what is published on channels, and is notified of rows that change, by Redis's names for it.
+//! SUBSCRIBE and PSUBSCRIBE: a connection receives messages published on channels, and notifications of changed rows
+//! under Redis's channel names.
 //!
 //! | channel | messages |
 //! |---|---|
 //! | `__keyspace@0__:post\|bob\|17`, `__keyspace@0__:hotel` | changes of one key |
-//! | `__keyspace@0__:tline\|ann\|*` | changes of keys that match; before the first `*`, `?` or `[` stand at least a table's name and its separator |
-//! | any other name or pattern | what PUBLISH sends, and the events that `notify-keyspace-events` selects (see `tables::events`) |
+//! | `__keyspace@0__:tline\|ann\|*` | changes of matching keys; the part before the first `*`, `?` or `[` contains at least a table's name and its separator |
+//! | any other name or pattern | messages of PUBLISH, and the events that `notify-keyspace-events` selects (see `tables::events`) |
 //!
-//! The message of a key is `set` or `del`. Rows that joins make count: what is subscribed to is computed, and kept fresh and in memory. See
-//! `tables::subscriptions` for how a change comes to a connection, `clients::channels` for other channels.
+//! The message for a key is `set` or `del`. Join outputs are included: the rows of a subscription are computed, kept up
+//! to date and kept in memory. `tables::subscriptions` describes how a change reaches a connection, `clients::channels`
+//! the other channels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,15 +32,16 @@ use crate::error::show;
 use crate::glob::Glob;
 use crate::tables::{KEY_CHANNEL, Refusal, Subscription, TablesHandle, stopping};
 
-/// As some clients write it, for all of Redis's databases.
+/// Some clients use this prefix, which stands for all databases of Redis.
 const ANY_KEY_CHANNEL: &[u8] = b"__keyspace@*__:";
-/// Where a connection with version 2 of the protocol receives the invalidations of another one.
+/// The channel on which a RESP2 connection receives the invalidations of another one.
 const INVALIDATIONS: &[u8] = b"__redis__:invalidate";
 
-/// What a subscription takes beside its name. That to rows is also kept by the cores that have them, and by their engines.
+/// Memory of a subscription besides its name. The cores that own the rows, and their engines, also store a subscription
+/// to rows.
 const CHANNEL_BYTES: usize = 400;
 const ROWS_BYTES: usize = 1400;
-/// How often a name is kept.
+/// Number of copies of a name.
 const NAME_COPIES: usize = 6;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -52,7 +55,7 @@ fn subscription_bytes(name: &[u8], is_of_rows: bool) -> usize {
     bytes + NAME_COPIES * name.len()
 }
 
-/// What a connection has subscribed to.
+/// The subscriptions of a connection.
 pub(in crate::resp) struct Subscribed {
     handle: Arc<TablesHandle>,
     client: Arc<Client>,
@@ -60,15 +63,15 @@ pub(in crate::resp) struct Subscribed {
     patterns: BTreeMap<Arc<[u8]>, Place>,
 }
 
-/// Who notifies of a name.
+/// The source of a subscription's messages.
 enum Place {
-    /// Cores that have rows whose keys begin so.
+    /// The cores that own rows whose keys have this prefix.
     Rows {
         id: u64,
         beginning: Vec<u8>,
         cores: Vec<usize>,
     },
-    /// Whoever publishes.
+    /// PUBLISH and keyspace events.
     Channel,
 }
 
@@ -93,7 +96,7 @@ impl Subscribed {
         self.channels.len() + self.patterns.len()
     }
 
-    /// How many channels and patterns.
+    /// Returns the numbers of channels and patterns.
     pub fn counts(&self) -> (usize, usize) {
         (self.channels.len(), self.patterns.len())
     }
@@ -120,14 +123,14 @@ impl Subscribed {
         };
         for core in cores {
             let beginning = beginning.clone();
-            // Nobody waits for it.
+            // The completion is not waited for.
             drop(self.handle.start_on(core, None, move |tables| async move {
                 tables.unsubscribe(id, &beginning);
             }));
         }
     }
 
-    /// Whether the client still wants a message.
+    /// Returns whether the client is still subscribed to a message.
     fn wants(&self, pattern: Option<&Arc<[u8]>>, channel: &Arc<[u8]>) -> bool {
         match pattern {
             Some(pattern) => self.patterns.contains_key(pattern),
@@ -190,7 +193,7 @@ fn message(state: &mut State, pattern: Option<&[u8]>, channel: &[u8], payload: &
     encoder.bulk(payload);
 }
 
-/// Has the client forget what it has cached of a key, or of all keys.
+/// Sends an invalidation of one key, or of all keys, to the client.
 fn invalidate(state: &mut State, key: Option<&[u8]>) {
     let is_subscribed = state.subscribed.is_some();
     let mut encoder = state.encoder();
@@ -204,7 +207,7 @@ fn invalidate(state: &mut State, key: Option<&[u8]>) {
             encoder.text("message");
             encoder.bulk(INVALIDATIONS);
         }
-        // It would look like a reply.
+        // The client could not distinguish it from a reply.
         Proto::Resp2 => return,
     }
     match key {
@@ -232,7 +235,7 @@ fn end(state: &mut State, name: &Arc<[u8]>, is_pattern: bool) {
     keep(state, subscribed);
 }
 
-/// Why a command is refused while the connection is in subscriber mode: subscribed, in version 2 of the protocol.
+/// Returns the error for a command that is not permitted in subscriber mode (subscribed, with RESP2).
 pub(in crate::resp) fn refuse_in_subscriber_mode(state: &State, command: &Spec) -> Option<Refusal> {
     (state.is_in_subscriber_mode() && !command.in_subscriber_mode).then(|| {
         let name = command.name.to_ascii_lowercase();
@@ -243,7 +246,7 @@ pub(in crate::resp) fn refuse_in_subscriber_mode(state: &State, command: &Spec) 
     })
 }
 
-/// PING of such a connection.
+/// Executes PING in subscriber mode.
 pub(in crate::resp) fn ping(state: &mut State, message: &[u8]) {
     debug_assert_eq!(state.proto, Proto::Resp2);
     let mut encoder = state.encoder();
@@ -252,10 +255,10 @@ pub(in crate::resp) fn ping(state: &mut State, message: &[u8]) {
     encoder.bulk(message);
 }
 
-/// What a name stands for.
+/// The target of a channel name or pattern.
 #[derive(Clone)]
 enum Target {
-    /// Rows whose keys begin so and match, or the one key; and the channel that is published to, if it is a pattern.
+    /// The rows whose keys have this prefix and match, or the one key. For a pattern, also the channels that match it.
     Rows {
         beginning: Vec<u8>,
         keys: Arc<Glob>,
@@ -290,7 +293,7 @@ fn understand(
         false => beginning.iter().position(separator),
     };
     let Some(end) = end.or((!is_pattern).then_some(beginning.len())) else {
-        // Keys of all tables: their changes are events, if these are selected.
+        // Changes of all tables are sent as keyspace events, if these are selected.
         return Ok(Target::Channel(channels));
     };
     if !is_of_table(snapshot, &beginning) {
@@ -302,7 +305,7 @@ fn understand(
     }
     let glob = match is_pattern {
         true => Arc::new(Glob::parse(glob)?),
-        // A key is compared, however long it is.
+        // A single key is compared without a pattern, whatever its length.
         false => any_key.clone(),
     };
     Ok(Target::Rows {
@@ -312,7 +315,7 @@ fn understand(
     })
 }
 
-/// A SUBSCRIBE or PSUBSCRIBE that is under way: the cores are told.
+/// A SUBSCRIBE or PSUBSCRIBE in progress, which registers with the cores.
 pub(in crate::resp) struct SubscribeJob {
     are_patterns: bool,
     names: Vec<(Arc<[u8]>, Target)>,
@@ -460,7 +463,7 @@ impl SubscribeJob {
     }
 }
 
-/// How a SUBSCRIBE is refused that would keep more than one client may have.
+/// Returns the error for a SUBSCRIBE that exceeds the client's memory limit.
 fn too_many(limit: usize) -> Refusal {
     let message = format!(
         "the subscriptions of this connection would take more than the {limit} bytes that server.client_memory allows: nothing of this command was \
@@ -469,7 +472,7 @@ fn too_many(limit: usize) -> Refusal {
     (Code::OutOfMemory, message)
 }
 
-/// How a pattern is refused whose rows several nodes have: each node notifies of its own rows alone.
+/// Returns the error for a pattern whose rows are on several nodes, because each node notifies only of its own rows.
 fn of_many_nodes(pattern: &[u8]) -> Refusal {
     let message = format!(
         "the rows of '{}' are on several nodes of the cluster, each of which notifies of its own rows only: subscribe to patterns that name the leading \
@@ -490,13 +493,13 @@ fn confirm(state: &mut State, word: &str, name: Option<&[u8]>, count: usize) {
     encoder.count(count as u64);
 }
 
-/// Takes what is subscribed to back into the connection, unless it is nothing.
+/// Stores the subscriptions in the connection, unless there are none.
 fn keep(state: &mut State, subscribed: Box<Subscribed>) {
     state.client.set_subscriptions(subscribed.counts());
     state.subscribed = (subscribed.count() > 0).then_some(subscribed);
 }
 
-/// UNSUBSCRIBE and PUNSUBSCRIBE: of the names, or of all.
+/// Executes UNSUBSCRIBE and PUNSUBSCRIBE, for the given names or for all.
 pub(super) fn leave(state: &mut State, request: Request<'_>, are_patterns: bool) {
     let word = match are_patterns {
         true => "punsubscribe",

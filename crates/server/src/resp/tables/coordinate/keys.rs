@@ -1,4 +1,4 @@
-//! Commands on several keys that several cores have: MSET, MSETNX, RENAME, RENAMENX and COPY, as one in a pause; and KEYS.
+//! Commands on keys of several cores: MSET, MSETNX, RENAME, RENAMENX and COPY, atomically in a pause, and KEYS.
 
 use larder_protocol::commands::{Batch, Command, Id, OwnedCommand, spec};
 use larder_protocol::resp::Request;
@@ -13,13 +13,13 @@ use super::super::{keys, scan};
 use super::{Coordinator, all_replies, gone};
 use crate::tables::Refusal;
 
-/// Whether a GET was answered so since its key has an object.
+/// Returns whether the error of a GET means that the key holds an object.
 pub(super) fn is_of_object(error: &[u8]) -> bool {
     error.starts_with(b"-WRONGTYPE ")
 }
 
 impl Coordinator {
-    /// MSET, MSETNX and MSETEX.
+    /// Executes MSET, MSETNX and MSETEX.
     pub(super) async fn put_texts(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let puts = Puts::parse(command.id(), command.request)?;
         let paused = self.pause().await?;
@@ -32,7 +32,7 @@ impl Coordinator {
         })
     }
 
-    /// Whether the condition held; an error reply if some of the texts were refused.
+    /// Returns whether the condition was met, or an error reply if some of the texts were rejected.
     async fn put_in_pause(
         &mut self,
         command: Command<'_>,
@@ -81,7 +81,7 @@ impl Coordinator {
         })
     }
 
-    /// Copies or moves a row, in a pause. An error reply is handed on.
+    /// Copies or moves a row, during a pause. Error replies are passed through.
     async fn copy_row(
         &self,
         copying: &keys::Copying,
@@ -96,7 +96,7 @@ impl Coordinator {
                 match replies::value(&dumped) {
                     Some(payload) => (Id::Restore, payload.to_vec()),
                     None if dumped.first() == Some(&b'-') => return Ok(Err(dumped)),
-                    // Its time has come since.
+                    // The key has expired since then.
                     None => return copying.refuse_absent().map(|()| Ok(false)),
                 }
             }
@@ -129,7 +129,7 @@ impl Coordinator {
         })
     }
 
-    /// Refuses a write of rows of a computed table, before anything is written.
+    /// Rejects a write to a computed table, before anything is written.
     pub(super) fn refuse_computed_rows<'k>(
         &self,
         keys: impl IntoIterator<Item = &'k [u8]>,
@@ -138,7 +138,7 @@ impl Coordinator {
         tables.read(|engine, _| refuse_computed_rows(engine, keys))
     }
 
-    /// Whether a key has a row or an object.
+    /// Returns whether a key has a row or an object.
     async fn is_there(&self, key: &[u8]) -> Result<bool, Refusal> {
         Ok(match self.value(key).await? {
             Ok(value) => value.is_some(),
@@ -146,7 +146,7 @@ impl Coordinator {
         })
     }
 
-    /// The value of a row, or the error reply.
+    /// Returns the value of a row, or the error reply.
     pub(super) async fn value(
         &self,
         key: &[u8],
@@ -158,7 +158,7 @@ impl Coordinator {
         })
     }
 
-    /// The reply of the core that has a key, which is the first argument.
+    /// Returns the reply of the core that owns a key, which is the first argument.
     pub(super) async fn one(&self, id: Id, args: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
         let command = OwnedCommand::of(id, args.iter().copied());
         let owner = self.owner(command.command().arg(1));
@@ -166,7 +166,7 @@ impl Coordinator {
         incoming.reply().await.ok_or_else(gone)
     }
 
-    /// RANDOMKEY of all cores of this node.
+    /// Executes RANDOMKEY over all cores of this node.
     pub(super) async fn random_key(&self) -> Result<Vec<u8>, Refusal> {
         let mut keys = Vec::new();
         for walk in scan::Walk::random() {

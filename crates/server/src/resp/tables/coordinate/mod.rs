@@ -1,8 +1,8 @@
-//! Commands that concern several cores: each is divided by core, and the replies are combined. What concerns several nodes of a cluster
-//! (`nodes`) is divided by node first.
+//! Commands over several cores: each is divided by core, and the replies are combined. Commands over several nodes of a
+//! cluster (`nodes`) are divided by node first.
 //!
-//! What changes several cores as one (EXEC: see `exec`, MSET, definitions) pauses them all; see `crate::tables::Paused`. It runs in a
-//! task of its own, so that it ends even if the connection does not wait for it.
+//! An operation that changes several cores atomically (EXEC: see `exec`; MSET; definitions) pauses all cores; see
+//! `crate::tables::Paused`. It runs in a separate task, so that it completes even if the connection stops waiting.
 
 mod define;
 mod exec;
@@ -45,19 +45,20 @@ pub(in crate::resp) use nodes::{
 };
 pub(in crate::resp) use patience::Patience;
 
-/// What several cores are to execute, beside a command: for EXEC, what its connection has queued and watches.
+/// The state of a command for several cores besides the command itself. For EXEC, these are the queued commands and the
+/// watched keys.
 #[derive(Default)]
 pub(in crate::resp) struct SeveralCores {
     transaction: Option<Box<Transaction>>,
     watching: Option<Box<Watching>>,
-    /// They are of several nodes.
+    /// Several nodes take part.
     over_nodes: bool,
-    /// What stores are read from, if that is said.
+    /// The snapshot for reads of stores, if it is fixed.
     snapshot: Option<Arc<Snapshot>>,
 }
 
 impl SeveralCores {
-    /// For a command of a connection.
+    /// Creates the state for a command of a connection.
     pub fn of(state: &mut State, command: Id) -> SeveralCores {
         let is_exec = command == Id::Exec;
         SeveralCores {
@@ -67,7 +68,7 @@ impl SeveralCores {
         }
     }
 
-    /// For a command that is executed wherever its keys are, on several nodes perhaps.
+    /// Creates the state for a command that is executed by the owners of its keys, possibly on several nodes.
     pub fn of_nodes() -> SeveralCores {
         SeveralCores {
             over_nodes: true,
@@ -75,7 +76,7 @@ impl SeveralCores {
         }
     }
 
-    /// As [`SeveralCores::of_nodes`], with stores read from this snapshot.
+    /// As [`SeveralCores::of_nodes`], but reads stores from this snapshot.
     pub fn of_snapshot(snapshot: &Arc<Snapshot>) -> SeveralCores {
         SeveralCores {
             snapshot: Some(snapshot.clone()),
@@ -83,7 +84,7 @@ impl SeveralCores {
         }
     }
 
-    /// For a transaction that another node sent.
+    /// Creates the state for a transaction that another node sent.
     pub fn of_batch(batch: &Batch) -> SeveralCores {
         SeveralCores {
             transaction: Some(Box::new(Transaction::of(batch))),
@@ -91,23 +92,23 @@ impl SeveralCores {
         }
     }
 
-    /// Whether other nodes take part.
+    /// Returns whether other nodes take part.
     pub fn is_over_nodes(&self) -> bool {
         self.over_nodes
     }
 
-    /// What it keeps of other commands.
+    /// Returns the memory held for further commands.
     pub fn memory_bytes(&self) -> usize {
         let transaction = self.transaction.as_ref();
         transaction.map_or(0, |transaction| transaction.memory_bytes())
     }
 
-    /// What is to be answered in pieces, as the client takes it.
+    /// Returns the range of a command whose reply is sent in pieces, as the client reads it.
     pub fn range<'a>(&self, command: Command<'a>) -> Option<Result<Asked<'a>, Refusal>> {
         (command.id() == Id::Range).then(|| Asked::parse(command.request))
     }
 
-    /// Executes the command. Dropping the returned future gives up a long read; any other command is executed to its end.
+    /// Executes the command. Dropping the returned future aborts a long read; any other command is completed.
     pub async fn answer(
         &mut self,
         state: &State,
@@ -176,7 +177,7 @@ impl SeveralCores {
     }
 }
 
-/// Aborts a task when it is dropped. Dropping the task's own handle lets it run on.
+/// Aborts a task when it is dropped. Dropping the task's own handle would detach it.
 struct AbortOnDrop(tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -185,28 +186,28 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// What a command came to.
+/// The result of a command.
 pub(in crate::resp) struct Done {
     pub reply: Vec<u8>,
-    /// What the reply waits for.
+    /// The conditions that the reply waits for.
     pub gate: Gate,
-    /// How the connection goes on: a transaction may change it.
+    /// The protocol version of the connection afterwards; a transaction may change it.
     pub proto: Proto,
     pub closing: bool,
 }
 
 pub(super) const MOVED: &str = "slots have moved to another node meanwhile; send it again";
 
-/// A reply, and whether no transaction came between its parts.
+/// A reply, and whether all its parts were read at one moment.
 type Read = (Vec<u8>, bool);
 
-/// How long slots are waited for that are on their way to another node.
+/// Maximum time to wait for slots that are moving to another node.
 const LEAVING_MAX: Duration = Duration::from_secs(3);
-/// A pause of a cluster's node is no longer: what is executed in it may wait for replicas, and one that has gone is gone with the next map,
-/// which is taken at the end of the pause.
+/// Maximum duration of a pause on a node of a cluster. Work in a pause may wait for replicas, and a failed replica is
+/// only removed by the next map, which is applied after the pause.
 pub(super) const PAUSED_MAX: Duration = Duration::from_secs(3);
 
-/// Waits for what is done in a pause; `None` if it takes until the pause has to end.
+/// Waits for work during a pause. `None` if the pause must end first.
 pub(super) async fn in_time<T>(until: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match until {
         None => Some(work.await),
@@ -214,13 +215,13 @@ pub(super) async fn in_time<T>(until: Option<Instant>, work: impl Future<Output 
     }
 }
 
-/// What a coordinator executes.
+/// The commands that a coordinator executes.
 enum Commands {
     One(Rc<OwnedCommand>),
     Transaction(Rc<Transaction>),
 }
 
-/// How often a read is tried again because a transaction came in between its parts.
+/// Maximum number of attempts at a read whose parts were separated by a transaction.
 pub(super) const TRIES_MAX: usize = 4;
 
 fn are_of_one_moment<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool {
@@ -234,29 +235,29 @@ struct Coordinator {
     client: Arc<Client>,
     proto: Proto,
     commands: Commands,
-    /// While the cores are paused.
+    /// The ticket, while the cores are paused.
     ticket: Option<u64>,
-    /// In a pause of a cluster's node: replies that come later are not waited for.
+    /// In a pause on a node of a cluster: the deadline for replies.
     paused_until: Option<Instant>,
     gate: Gate,
     closing: bool,
-    /// It executes this node's part, for the node that coordinates all parts.
+    /// The command is this node's part, on behalf of the node that coordinates all parts.
     is_of_node: bool,
-    /// The epoch of the map whose owners' rows are read: of the coordinating node's map, or of this node's.
+    /// The epoch of the map by which rows are read: that of the coordinating node, or of this node.
     epoch: u64,
-    /// The owners by that map.
+    /// The ownership by that map.
     shard: Option<Rc<Shard>>,
-    /// What stores of several nodes are read from, from beginning to end.
+    /// The snapshot from which all nodes read stores.
     snapshot: Option<Arc<Snapshot>>,
 }
 
-/// A core has not answered.
+/// Returns the error for a core that did not reply.
 pub(super) fn gone() -> Refusal {
     let message = "a core of the server does not answer: it is stopping".to_owned();
     (Code::Io, message)
 }
 
-/// As [`gone`] in a cluster, where a part's replies are lost, too, when its node may not answer for the slots any more.
+/// As [`gone`], but for a cluster, where replies are also lost if a node may not serve its slots any more.
 fn lost(writes: bool) -> Refusal {
     match writes {
         true => {
@@ -270,10 +271,10 @@ fn lost(writes: bool) -> Refusal {
     }
 }
 
-/// Executes a command wherever its keys are, for whoever has no connection.
+/// Executes a command on the owners of its keys, on behalf of a sender without a connection.
 ///
 /// # Errors
-/// Nobody has the keys, or cannot be asked.
+/// The keys have no owner, or it is unreachable.
 pub(in crate::resp) async fn anywhere(
     core: &Rc<Core>,
     client: &Arc<Client>,
@@ -300,7 +301,7 @@ pub(in crate::resp) async fn anywhere(
     reply
 }
 
-/// The replies, when all have come.
+/// Waits for all replies.
 async fn all_replies(all: impl IntoIterator<Item = Incoming>) -> Result<Vec<Vec<u8>>, Refusal> {
     let mut replies = Vec::new();
     for mut incoming in all {
@@ -309,7 +310,7 @@ async fn all_replies(all: impl IntoIterator<Item = Incoming>) -> Result<Vec<Vec<
     Ok(replies)
 }
 
-/// What stands behind the keys of a command that each core gets with its own.
+/// Returns the argument after the keys that every core receives with its own keys.
 fn behind_keys(command: Command<'_>) -> Option<&[u8]> {
     let has_last = command.spec.keys == Keys::EveryButLast;
     has_last.then(|| command.arg(command.len() - 1))
@@ -323,7 +324,7 @@ impl Coordinator {
         incoming.until(self.paused_until)
     }
 
-    /// Whether an own slot of what is executed is to be another's.
+    /// Returns whether the commands need a slot that is moving from this node to another.
     fn is_leaving(&self) -> bool {
         let leaving = &self.core.shared.tables.leaving;
         if !leaving.has_any() {
@@ -343,7 +344,7 @@ impl Coordinator {
         }
     }
 
-    /// Waits until own slots have gone that are to be another's: before anything is looked at.
+    /// Waits until the slots that are moving to another node have left, before anything is read.
     async fn wait_while_leaving(&mut self) -> Result<(), Refusal> {
         let begun = Instant::now();
         while self.is_leaving() {
@@ -356,7 +357,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Goes on by the newest map. A part of what another node coordinates stays a part by that node's map.
+    /// Adopts the newest map. A part that another node coordinates keeps the epoch of that node's map.
     fn follow_map(&mut self) {
         self.shard = self.core.tables.shard();
         if !self.is_of_node {
@@ -364,7 +365,7 @@ impl Coordinator {
         }
     }
 
-    /// Refuses an answer that would be longer than what one client may have.
+    /// Rejects a reply that exceeds the limit of one client.
     fn bound(&self, answer: &[u8]) -> Result<(), Refusal> {
         let limits = self.core.clients.limits;
         match answer.len() > limits.answer() {
@@ -399,7 +400,7 @@ impl Coordinator {
     }
 
     /// # Errors
-    /// Owners have changed since this began.
+    /// The ownership has changed since the command started.
     fn check_shard(&self) -> Result<(), Refusal> {
         let is_same = match (&self.shard, self.core.tables.shard()) {
             (Some(before), Some(now)) => Rc::ptr_eq(before, &now),
@@ -412,7 +413,7 @@ impl Coordinator {
     }
 
     /// # Errors
-    /// Another node has come to own some of the keys.
+    /// Another node owns some of the keys by now.
     fn check_owners(&self, command: Command<'_>) -> Result<(), Refusal> {
         let mut keys = command.keys();
         match keys.all(|key| self.owner(key) < self.cores()) {
@@ -432,7 +433,7 @@ impl Coordinator {
             return incoming.reply().await.ok_or_else(gone);
         }
         if command.writes() && self.ticket.is_none() {
-            // Before the cores pause: then all take part.
+            // Checked before the pause, which involves all cores.
             self.core.tables.ensure_writes_taken()?;
         }
         let is_of_rows = matches!(
@@ -479,7 +480,7 @@ impl Coordinator {
         }
     }
 
-    /// Answers a command on spaces.
+    /// Executes a command on spaces.
     async fn of_spaces(&mut self, command: Command<'_>, reach: Reach) -> Result<Vec<u8>, Refusal> {
         let mut asker = self.asker(reach);
         Box::pin(spaces::answer(&mut asker, command)).await
@@ -510,8 +511,9 @@ impl Coordinator {
         spaces::drop_all(&self.asker(reach)).await
     }
 
-    /// The core that does the whole of a command on keys of mapped tables: a core can have all their rows, and
-    /// PostgreSQL makes a write of several keys as one. A write that is to other tables too is refused there.
+    /// Returns the core that executes the complete command if its keys are of mapped tables. One core can load all
+    /// their rows, and PostgreSQL executes a write of several keys atomically. That core rejects a write that also
+    /// concerns other tables.
     fn mapped_core(&self, command: Command<'_>) -> Option<usize> {
         let is_whole = command.spec.keys == Keys::Every || command.id() == Id::MSet;
         let mut keys = command.keys();
@@ -524,7 +526,8 @@ impl Coordinator {
         (is_whole && is_one).then(|| self.owner(first))
     }
 
-    /// Reads keys or counts rows of several cores, with no transaction in between: if one keeps coming, the cores wait.
+    /// Reads keys or counts rows of several cores at one moment. If transactions keep interfering, the cores are
+    /// paused.
     async fn read_at_one_moment(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         for _ in 0..TRIES_MAX {
             let (reply, is_one) = match command.id() {
@@ -545,10 +548,11 @@ impl Coordinator {
         reply
     }
 
-    /// Makes sure, in a pause, that each core owns what it owned by the map of [`Self::epoch`], for a command on rows that every core has.
+    /// Checks, during a pause, that each core owns the rows that it owned by the map of [`Self::epoch`], for a command
+    /// on rows that every core has.
     ///
     /// # Errors
-    /// Rows have moved since, or have not come yet.
+    /// Rows have moved since, or have not arrived yet.
     async fn ensure_owners(&self, command: Command<'_>) -> Result<(), Refusal> {
         if command.keys().len() > 0 {
             return Ok(());
@@ -558,7 +562,7 @@ impl Coordinator {
         handle.ensure_owners_since(self.ticket, epoch).await
     }
 
-    /// A command on keys, cut into one for each core that has some.
+    /// Divides a command on keys into one command for each core that owns some of them.
     fn by_owner(&self, command: Command<'_>) -> Vec<Batch> {
         let mut args: Vec<Vec<&[u8]>> = vec![vec![command.arg(0)]; self.cores()];
         for key in command.keys() {
@@ -575,7 +579,7 @@ impl Coordinator {
         parts
     }
 
-    /// The same command for each core.
+    /// Returns the same command for each core.
     fn for_each(&self, command: Command<'_>) -> Vec<Batch> {
         vec![command.into(); self.cores()]
     }
@@ -616,7 +620,7 @@ impl Coordinator {
         Ok((all, are_of_one_moment(all_incoming.iter().flatten())))
     }
 
-    /// Adds up the numbers that cores answer.
+    /// Adds up the cores' replies, which are numbers.
     async fn sum(&self, command: Command<'_>, parts: Vec<Batch>) -> Result<Read, Refusal> {
         let mut all = self.ask_each(parts, self.execution());
         let mut replies = Vec::with_capacity(all.len());
@@ -627,14 +631,14 @@ impl Coordinator {
         Ok((self.added(command, 0, &replies), is_one))
     }
 
-    /// The sum of the numbers that were answered, or what is answered if there are errors among them.
+    /// Returns the sum of the replies, or the error if some of them are errors.
     fn added(&self, command: Command<'_>, more: i64, replies: &[Vec<u8>]) -> Vec<u8> {
         let numbers = replies.iter().filter_map(|reply| replies::number(reply));
         let sum = numbers.sum::<i64>() + more;
         refused(command, replies).unwrap_or_else(|| self.encoded(|encoder| encoder.integer(sum)))
     }
 
-    /// Removes all rows, on each core by itself.
+    /// Removes all rows, on each core separately.
     async fn flush(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         self.drop_spaces(command, Reach::Alone).await?;
         let asked = self.ask_each(self.for_each(command), self.execution());
@@ -643,7 +647,7 @@ impl Coordinator {
         Ok(refused.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
     }
 
-    /// Pauses the cores, unless they are.
+    /// Pauses the cores, unless they are already paused.
     async fn pause(&mut self) -> Result<Option<Paused>, Refusal> {
         match self.ticket {
             Some(_) => Ok(None),
@@ -654,7 +658,7 @@ impl Coordinator {
     async fn pause_all(&mut self) -> Result<Paused, Refusal> {
         let paused = Paused::all(&self.core.shared.tables).await;
         let paused = paused.map_err(stopping)?;
-        // No view is taken in a pause.
+        // No view is applied during a pause, so the check remains valid.
         if self.check_shard().is_err() || self.is_leaving() {
             paused.end_reading();
             return Err((Code::TryAgain, MOVED.to_owned()));
@@ -665,18 +669,18 @@ impl Coordinator {
         Ok(paused)
     }
 
-    /// Whether a pause has lasted too long.
+    /// Returns whether a pause has lasted too long.
     fn is_late(&self) -> bool {
         self.paused_until
             .is_some_and(|until| Instant::now() >= until)
     }
 
-    /// After the pause.
+    /// Resets the state after a pause.
     fn end_pause(&mut self) {
         (self.ticket, self.paused_until) = (None, None);
     }
 
-    /// Logs what changed, and lets the cores go on that this pause stopped.
+    /// Logs the changes, and resumes the cores that this command paused.
     async fn resume(&mut self, paused: Option<Paused>) -> Result<(), Refusal> {
         match paused {
             None => Ok(()),
@@ -687,7 +691,7 @@ impl Coordinator {
         }
     }
 
-    /// As [`Coordinator::resume`], where nothing was written: nobody has to wait until the cores have said so.
+    /// As [`Coordinator::resume`], for commands that wrote nothing: does not wait for the cores to confirm.
     fn end_reading(&mut self, paused: Option<Paused>) {
         if let Some(paused) = paused {
             self.end_pause();
@@ -695,7 +699,7 @@ impl Coordinator {
         }
     }
 
-    /// All rows of a range, in a transaction.
+    /// Returns all rows of a range, in a transaction.
     async fn range(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         let asked = Asked::parse(request)?;
         let handle = &self.core.shared.tables;
@@ -710,7 +714,7 @@ impl Coordinator {
         Ok(all)
     }
 
-    /// Whether one core has or computes all of a table.
+    /// Returns whether one core has or computes all rows of a table.
     fn is_of_one_core(&self, table: &[u8]) -> bool {
         let tables = &self.core.tables;
         tables.is_computed(table) || tables.is_mapped(table)
@@ -729,7 +733,7 @@ impl Coordinator {
         Ok(self.encoded(|encoder| walk.answer(encoder, cursor, &keys)))
     }
 
-    /// The next keys that the cores have, in order.
+    /// Returns the next keys of the cores, in order.
     async fn walked(&self, walk: &scan::Walk) -> Result<Vec<scan::Walked>, Refusal> {
         let handle = &self.core.shared.tables;
         let home = match &walk.only {
@@ -744,7 +748,7 @@ impl Coordinator {
             let part = handle.start_on(core, ticket, move |tables| async move {
                 let postgres = shared.postgres.as_ref();
                 let read = tables.read_waiting(ticket, postgres, |engine, now| {
-                    // A row that moves meanwhile is in one core's or node's part, not in none.
+                    // A row that moves during the read is then in the part of at least one core or node.
                     tables.ensure_owner_since(epoch)?;
                     walk.keys(engine, now)
                 });

@@ -1,4 +1,4 @@
-//! JSON.MSET of documents that several cores have: as one, in a pause. What the documents become is computed here.
+//! JSON.MSET of documents on several cores, atomically in a pause. This core computes the new documents.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Coordinator {
         done
     }
 
-    /// All are read, and what they become is known, before the first is put.
+    /// Reads all documents and computes the new ones before the first is put.
     async fn json_mset_in_pause(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         let settings = settings(request)?;
         let mut before = BTreeMap::new();
@@ -32,7 +32,7 @@ impl Coordinator {
             }
             match self.value(key).await? {
                 Ok(Some(_)) => return Err(wrong_type()),
-                // Of what is computed or kept elsewhere, this says so.
+                // Returns an error for a key of a computed or mapped table.
                 Ok(None) => {
                     let reply = self.one(Id::Del, &[key]).await?;
                     if reply.first() == Some(&b'-') {
@@ -46,7 +46,7 @@ impl Coordinator {
                         return Ok(reply);
                     }
                     let Some(text) = replies::value(&reply) else {
-                        // Its time has come since.
+                        // The key has expired since then.
                         continue;
                     };
                     let document = Document::parse(text).map_err(|_| broken())?;
