@@ -1,11 +1,12 @@
-//! Base rows that this shard comes to own, and ceases to own, while it runs: somebody else keeps and logs them meanwhile.
+//! Base rows whose ownership this shard gains and loses at run time. Another component stores and logs them at other
+//! times.
 //!
 //! ```text
-//!   kept elsewhere ── adopt ──► base rows, seen and followed by joins ── surrender ──► kept elsewhere
+//!   stored elsewhere ── adopt ──► base rows, visible and read by joins ── surrender ──► stored elsewhere
 //! ```
 //!
-//! 1. Neither is logged, and nobody who subscribed to a row is told: to clients the row was there all the time.
-//! 2. What was computed from rows that are surrendered is forgotten by the caller: [`Engine::change_owners`] does, and
+//! 1. Neither operation is logged or reported to subscribers: from the clients' view, the row existed throughout.
+//! 2. The caller drops what was computed from surrendered rows, with [`Engine::change_owners`] or
 //!    [`Engine::forget_computed_from`].
 
 use crate::base::key_range::{Flow, KeyRange, table_name};
@@ -15,14 +16,14 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::tables::log::Before;
 
-/// Takes rows with when they go, one after the other, until it breaks.
+/// A callback that receives a key, a value and the expiry time at a time, until it breaks.
 pub type EachBaseRow<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> Flow + 'a;
 
 impl Engine {
-    /// Takes in a base row, in place of one that is there. Joins that compute its table hide it as long as they are there.
+    /// Adds a base row, in place of an existing one. If joins compute its table, the row is hidden while they exist.
     ///
     /// # Errors
-    /// The key names no table.
+    /// The key does not name a table.
     pub fn adopt(
         &mut self,
         key: &[u8],
@@ -49,7 +50,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives up a base row; says whether there was one.
+    /// Removes a base row that the shard no longer owns. Returns whether it existed.
     pub fn surrender(&mut self, key: &[u8]) -> bool {
         let Some(table) = self.tables.of_key(key) else {
             return false;
@@ -63,20 +64,20 @@ impl Engine {
         was_there
     }
 
-    /// Forgets what was computed from rows in some slots, and copies of other shards' rows in them.
+    /// Drops what was computed from rows in the slots, and replicas of other shards' rows in them.
     pub fn forget_computed_from(&mut self, slots: &dyn Fn(u16) -> bool) {
         self.forget_slots(slots);
     }
 
-    /// A base row with when it goes, also if its time has come.
+    /// Returns a base row with its expiry time, even if it has expired.
     pub fn base_row(&self, key: &[u8]) -> Option<(&[u8], Option<u64>)> {
         let table = self.tables.of_key(key)?;
         let value = self.tables[table].rows.get(key)?;
         Some((value, self.expiry.of(key)))
     }
 
-    /// Hands out the values of base rows by their keys, in the order of these, with each key's number; `None` where there is no row. Many rows take
-    /// less time together than one by one.
+    /// Passes the values of base rows to `each`, in the order of `keys`, with the index of the key; `None` if there is
+    /// no row. This is faster than separate lookups.
     pub fn base_values<'e>(
         &'e self,
         keys: &[&[u8]],
@@ -98,7 +99,8 @@ impl Engine {
         }
     }
 
-    /// Hands out the base rows of a range of one table with when they go, in the order of their keys, also those whose time has come.
+    /// Passes the base rows of a range of one table with their expiry times to `each`, in key order, including expired
+    /// rows.
     pub fn read_base_rows(&self, lo: &[u8], hi: &[u8], each: &mut EachBaseRow<'_>) {
         let Some(table) = self.tables.of_key(lo) else {
             return;
@@ -115,18 +117,19 @@ impl Engine {
             });
     }
 
-    /// Whether [`Engine::take_befores`] has anything to tell; off at first.
+    /// Enables or disables [`Engine::take_befores`]; disabled by default.
     pub fn record_befores(&mut self, on: bool) {
         self.log.set_befores(on);
     }
 
-    /// Whether a base row of the range has changed since [`Engine::take_befores`] was last called. Scans all changes since then.
+    /// Whether a base row of the range has changed since the last call of [`Engine::take_befores`]. Scans all changes
+    /// since then.
     pub fn has_befores_in(&self, range: &KeyRange) -> bool {
         let mut befores = self.log.befores().iter();
         befores.any(|before| range.contains(&before.key))
     }
 
-    /// What base rows were that have changed since it was last asked: of each the first word counts.
+    /// Returns the former state of base rows that have changed since the last call. The first entry of each row counts.
     pub fn take_befores(&mut self) -> Vec<Before> {
         self.log.take_befores()
     }

@@ -1,25 +1,28 @@
-//! Exchange: what engines that each own a part of the tables say to one another. Messages come in and go out as values.
+//! The exchange: messages between engines that each own a part of the tables. Messages are arguments and return values.
 //!
 //! ```text
 //!   reader's shard                          owner's shard
-//!   fill lacks post|bob|  ── Ask ─────────► rows of the range, in chunks; from each chunk on the range is subscribed
+//!   fill lacks post|bob|  ── Ask ─────────► rows of the range, in chunks; each chunk's part is subscribed when it is sent
 //!   supply_replicas       ◄──── Supply ──
 //!                         ◄──── Changes ──  put post|bob|17: the writer waits ...
-//!   apply_replica, fan-out ─ Ack ─────────► ... until all who have the range reflect it
-//!                         ── Taken ───────► so many chunks are on their way, and no more
+//!   apply_replica, fan-out ─ Ack ─────────► ... until all subscribers reflect it
+//!                         ── Taken ───────► limits the number of chunks in flight
 //!   evict_replicas        ── Unsubscribe ─►
 //! ```
 //!
-//! 1. Messages from one shard to another arrive in the order in which they were sent: so `Supply` and `Changes` of one
-//!    owner tell one story.
-//! 2. Only base rows travel. A computed row is computed where it is read, from base rows that are there. So an owner
-//!    always has what it is asked for, no shard waits for another's fill, and no two wait for each other.
-//! 3. A change is acknowledged when all outputs of its receiver reflect it, and is told to nobody else.
-//! 4. A change may be told of a range that is not there any more, and rows supplied that nobody wants: both do no harm.
-//! 5. An owner that is to give slots away says so first ([`Exchange::withdraw`]): whoever read their rows forgets them with what it
-//!    computed, and acknowledges that as it does a change.
-//! 6. Who owns what may change while the shards run, and not all learn of it at the same moment. So it has an *epoch*, which questions
-//!    and answers carry: what is of a later epoch waits until this shard is in it, what is of an earlier one counts as not said.
+//! A *conversation* is the message stream between a reader and an owner, from its start until it is reset.
+//!
+//! 1. Messages from one shard to another arrive in the order in which they were sent. The `Supply` and `Changes`
+//!    messages of an owner are therefore consistent.
+//! 2. Only base rows are sent. A row is computed where it is read, from local base rows and replicas. An owner
+//!    therefore has every requested row, no shard waits for another's fill, and there are no deadlocks.
+//! 3. A change is acknowledged when all outputs of its receiver reflect it. It is not forwarded.
+//! 4. Changes of ranges that were dropped, and rows that are no longer needed, may arrive and are ignored.
+//! 5. Before an owner gives slots away, it announces this ([`Exchange::withdraw`]): readers of their rows drop them
+//!    with what they computed, and acknowledge that like a change.
+//! 6. Ownership may change while the shards run, and shards learn of it at different times. Ownership therefore has an
+//!    *epoch*, which requests and their answers carry. Messages of a later epoch wait until this shard reaches it;
+//!    messages of an earlier one are ignored.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, ControlFlow};
@@ -32,57 +35,58 @@ use crate::evaluate::reads::OwnRows;
 use crate::shard::parts::{NoParts, PartAnswer, Parts, part_change};
 use crate::tables::log::LogEntry;
 
-/// Rows and bytes of one `Supply`.
+/// Maximum rows and bytes of one `Supply`.
 const CHUNK_ROWS: u64 = 2048;
 const CHUNK_BYTES: usize = 256 << 10;
-/// Chunks for one receiver that may be on their way: memory is bounded, however large a range is.
+/// Maximum number of chunks in flight to one receiver, which bounds memory for ranges of any size.
 pub(super) const CHUNKS_ON_WAY: usize = 4;
-/// Of them, those of parts at most, so that what reads of a join wait for is not behind them.
+/// Maximum number of these that are chunks of parts, so that reads of joins do not wait behind them.
 pub(super) const PARTS_ON_WAY: usize = 2;
-/// What a row of a part weighs in a step: it is put into indexes, which takes so many times what a row of a join takes.
+/// Weight of a part's row in a step: its insertion into indexes takes this many times as long as a row of a join.
 pub(super) const PART_ROW_WEIGHT: usize = 128;
-/// What a chunk weighs in a step, beside its rows.
+/// Weight of a chunk in a step, besides its rows.
 pub(super) const CHUNK_WEIGHT: usize = 16;
 
 type Bytes = Box<[u8]>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineMessage {
-    /// To an owner: the rows of a range, and all their changes from then on.
+    /// To an owner: requests the rows of a range, and all their later changes.
     Ask {
         range: KeyRange,
         epoch: u64,
     },
     Unsubscribe(KeyRange),
-    /// From an owner: all rows that it has of a part of what was asked for.
+    /// From an owner: all its rows in a part of a requested range.
     Supply {
         range: KeyRange,
         rows: Vec<(Bytes, Bytes)>,
         epoch: u64,
     },
-    /// From an owner: rows that have a new value, or none any more.
+    /// From an owner: rows with their new values; `None` for removed rows.
     Changes {
         rows: VecDeque<(Bytes, Option<Bytes>)>,
         mark: u64,
-        /// They are one transaction's: nothing is read in between.
+        /// Whether the rows are the changes of one transaction, between which nothing is read.
         whole: bool,
     },
-    /// From an owner: nothing more is told of rows in these slots (first and last of each run), and what is there of them is to be forgotten.
+    /// From an owner: no further changes of rows in these slots (first and last of each run) follow, and the reader
+    /// must drop them.
     Withdraw {
         slots: Vec<(u16, u16)>,
         mark: u64,
     },
-    /// From an owner: the question counts for nothing, since it is of an epoch before this one.
+    /// From an owner: the request was ignored, because it is of an earlier epoch than this one.
     Later(u64),
-    /// To an owner: rows that are wanted by what is in them (see `parts`), and all their changes from then on. What the same number asked for before
-    /// is wanted no more.
+    /// To an owner: requests rows that are selected by their content (see `parts`), and all their later changes.
+    /// Replaces an earlier request with the same number.
     AskPart {
         number: u32,
         part: Bytes,
         epoch: u64,
     },
     EndPart(u32),
-    /// From an owner: rows of a part. The last of them come with `is_last`.
+    /// From an owner: rows of a part. `is_last` marks the last of them.
     SupplyPart {
         number: u32,
         part: Bytes,
@@ -92,12 +96,12 @@ pub enum EngineMessage {
     },
     /// To an owner: all changes up to this mark are reflected.
     Ack(u64),
-    /// To an owner: a `Supply` was taken in.
+    /// To an owner: a `Supply` was processed.
     Taken,
 }
 
 impl EngineMessage {
-    /// Whether it is the owner of rows who says this, to who reads them.
+    /// Whether an owner sends this message to a reader, and not the reverse.
     pub fn is_of_owner(&self) -> bool {
         matches!(
             self,
@@ -120,25 +124,25 @@ impl EngineMessage {
     }
 }
 
-/// One shard's end of all conversations.
+/// One shard's side of all conversations.
 pub struct Exchange {
     pub(super) shard: Shard,
-    /// Of who owns what.
+    /// The epoch of ownership.
     epoch: u64,
     pub(super) peers: Vec<Peer>,
-    /// The last change that was told to anybody.
+    /// The last change that was sent to any reader.
     sequence: u64,
     pub(super) turn: usize,
     pub(super) chunk_rows: u64,
-    /// Parts come as fast as [`Exchange::take_part`] lets them.
+    /// Whether the pace of parts is controlled by [`Exchange::take_part`].
     pub(super) is_paced: bool,
-    /// Where it is to be known which rows have changes that are not acknowledged.
+    /// Set if rows with unacknowledged changes must be tracked.
     told: Option<Told>,
-    /// Readers whose conversation has ended, which parts are yet to be told.
+    /// Readers whose conversations have ended, of which the parts have not been notified.
     lost_readers: Vec<u16>,
 }
 
-/// Changes that were told and that not all acknowledge yet: the last of each row, and all in their order.
+/// Changes that were sent and not acknowledged by all: the last change of each row, and all changes in order.
 #[derive(Default)]
 struct Told {
     last: BTreeMap<Bytes, u64>,
@@ -151,7 +155,7 @@ impl Told {
         self.order.push_back((sequence, key.into()));
     }
 
-    /// All before this one are acknowledged.
+    /// Removes the changes before `sequence`, which all have acknowledged.
     fn forget_before(&mut self, sequence: u64) {
         while let Some((told, _)) = self.order.front()
             && *told < sequence
@@ -164,57 +168,58 @@ impl Told {
     }
 }
 
-/// The conversations with another shard: one in which it is the owner, and one in which it is the reader. Neither relies on the
-/// other, and each ends by itself.
+/// The conversations with another shard: one in which it is the owner, and one in which it is the reader. They are
+/// independent and end separately.
 #[derive(Default)]
 pub(super) struct Peer {
     pub(super) owner: OwnerSide,
     pub(super) reader: ReaderSide,
 }
 
-/// Another shard as the owner of rows that are read here.
+/// Another shard as the owner of rows that this shard reads.
 #[derive(Default)]
 pub(super) struct OwnerSide {
     pub(super) out: Vec<EngineMessage>,
     inbox: VecDeque<EngineMessage>,
-    /// What it was asked for and has yet to give.
+    /// Requested ranges that have not arrived.
     asked: Spans,
-    /// Chunks of parts that were taken in, and that it has yet to be told of: until then it sends no more than a few.
+    /// Processed chunks of parts that were not confirmed yet. The owner limits their number.
     pub(super) untold: usize,
-    /// It is in this epoch, or a later one, as it has said.
+    /// The latest epoch that the owner has announced.
     epoch: u64,
     /// Marks of changes that wait for a fan-out of this engine.
     to_ack: VecDeque<(u64, u64)>,
 }
 
-/// Another shard as the reader of rows that are owned here.
+/// Another shard as the reader of rows that this shard owns.
 #[derive(Default)]
 pub(super) struct ReaderSide {
     pub(super) out: Vec<EngineMessage>,
-    /// The last of them takes more rows of the same transaction.
+    /// Whether the last message accepts more rows of the same transaction.
     is_open: bool,
     inbox: VecDeque<EngineMessage>,
-    /// What it is told changes of.
+    /// Ranges whose changes it receives.
     subscribed: Spans,
-    /// What it asked for and has yet to get.
+    /// Requested ranges that were not sent yet.
     answers: VecDeque<KeyRange>,
-    /// The parts that it is told changes of, by number, and those that it has yet to get.
+    /// The parts whose changes it receives, by number, and those that were not completely sent.
     pub(super) parts: BTreeSet<u32>,
     pub(super) part_answers: VecDeque<PartAnswer>,
-    /// Chunks that it has yet to take in.
+    /// Chunks that it has not processed.
     pub(super) on_way: usize,
-    /// First and last change of what it has yet to acknowledge.
+    /// First and last change of each message that it has not acknowledged.
     outstanding: VecDeque<(u64, u64)>,
-    /// It has yet to forget what it was told in the conversation before, and acknowledges that with this.
+    /// Set if the reader has not yet dropped the rows of the previous conversation: the mark with which it acknowledges
+    /// that.
     ends_with: Option<u64>,
 }
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// There is more to do at once.
+    /// Whether there is more to do immediately.
     pub more: bool,
-    /// Rows were supplied, or will not be: reads that wait are to be tried again.
+    /// Whether rows were supplied, or certainly will not be, so that waiting reads must be retried.
     pub supplied: bool,
 }
 
@@ -233,22 +238,22 @@ impl Exchange {
         }
     }
 
-    /// How many rows one `Supply` has at most.
+    /// Sets the maximum number of rows of one `Supply`.
     pub fn set_chunk_rows(&mut self, rows: u64) {
         self.chunk_rows = rows.max(1);
     }
 
-    /// From now on [`Exchange::last_told`] can be asked.
+    /// Enables [`Exchange::last_told`].
     pub fn remember_told(&mut self) {
         self.told.get_or_insert_default();
     }
 
-    /// The last change of a row that was told and may not be acknowledged by all.
+    /// Returns the last change of a row that was sent and may not be acknowledged by all readers.
     pub fn last_told(&self, key: &[u8]) -> Option<u64> {
         self.told.as_ref()?.last.get(key).copied()
     }
 
-    /// As [`Exchange::last_told`], of all rows of a range.
+    /// As [`Exchange::last_told`], for all rows of a range.
     pub fn last_told_in(&self, lo: &[u8], hi: &[u8]) -> Option<u64> {
         let last = &self.told.as_ref()?.last;
         if last.is_empty() || lo >= hi {
@@ -258,7 +263,7 @@ impl Exchange {
         last.range::<[u8], _>(range).map(|(_, told)| *told).max()
     }
 
-    /// Forgets of what was told that which all have acknowledged.
+    /// Removes the changes that all readers have acknowledged.
     fn forget_told(&mut self) {
         let Some(told) = self.told.as_mut().filter(|told| !told.order.is_empty()) else {
             return;
@@ -267,7 +272,7 @@ impl Exchange {
         told.forget_before(first.min().unwrap_or(u64::MAX));
     }
 
-    /// The first change that a reader has yet to acknowledge.
+    /// Returns the first change that a reader has not acknowledged.
     pub fn first_unacknowledged(&self, reader: u16) -> Option<u64> {
         self.peers
             .get(usize::from(reader))?
@@ -275,7 +280,8 @@ impl Exchange {
             .first_unacknowledged()
     }
 
-    /// From `epoch` on others own what `shard` says (see [`Engine::change_owners`]). Reads that wait for rows are to be tried again.
+    /// Changes the owners to those of `shard`, as of `epoch` (see [`Engine::change_owners`]). Reads that wait for rows
+    /// must be retried.
     pub fn change_owners(&mut self, engine: &mut Engine, shard: Shard, epoch: u64) {
         engine.change_owners(shard.clone());
         let peers = self.peers.len().max(usize::from(shard.count));
@@ -283,16 +289,16 @@ impl Exchange {
         (self.shard, self.epoch) = (shard, epoch);
         self.unsubscribe(engine);
         for peer in &mut self.peers {
-            // The answers will be of an earlier epoch, and count for nothing: who still needs them asks again.
+            // The answers will be of an earlier epoch and ignored; reads that still need them request them again.
             peer.owner.asked = Spans::default();
-            // So were the questions: who asked asks again.
+            // The requests are of an earlier epoch too; their senders repeat them.
             peer.reader.answers.clear();
             peer.reader.part_answers.clear();
         }
     }
 
-    /// The conversation in which another shard was the owner has ended: what was read of its rows may be stale, and is forgotten
-    /// with what was computed from it. Reads that wait for its rows are to be tried again.
+    /// Handles the end of a conversation with an owner: its rows may be stale, and are dropped with what was computed
+    /// from them. Reads that wait for its rows must be retried.
     pub fn owner_lost(&mut self, engine: &mut Engine, owner: u16) {
         engine.forget_owner(owner);
         let _ = engine.take_unsubscribed();
@@ -301,7 +307,7 @@ impl Exchange {
         }
     }
 
-    /// The conversation in which another shard read rows of this one has ended: it knows, and has forgotten them.
+    /// Handles the end of a conversation with a reader that knows of it, and has dropped the rows.
     pub fn reader_lost(&mut self, reader: u16) {
         if let Some(peer) = self.peers.get_mut(usize::from(reader)) {
             peer.reader = ReaderSide::default();
@@ -309,22 +315,23 @@ impl Exchange {
         }
     }
 
-    /// Ends the conversation in which another shard read rows of this one, and does not know it yet: [`Exchange::owner_ended`] is to be called there.
-    /// What it was to acknowledge it has acknowledged when it says this, and changes from now on wait for that, too: it may show what was before them.
+    /// Ends a conversation with a reader that does not know of it yet; [`Exchange::owner_ended`] must be called there.
+    /// With its acknowledgement of the returned mark, the reader acknowledges all earlier changes. Later changes wait
+    /// for it too, because the reader may still show older rows.
     pub fn end_reader(&mut self, reader: u16) -> u64 {
         self.sequence += 1;
         let upto = self.sequence;
         if let Some(peer) = self.peers.get_mut(usize::from(reader)) {
             let first = peer.reader.first_unacknowledged().unwrap_or(upto);
             peer.reader = ReaderSide::default();
-            // One wait is as good as many.
+            // One wait covers all outstanding changes.
             peer.reader.outstanding.push_back((first, upto));
             peer.reader.ends_with = Some(upto);
         }
         upto
     }
 
-    /// As [`Exchange::owner_lost`], where the owner waits until it knows that.
+    /// As [`Exchange::owner_lost`], if the owner waits for an acknowledgement of the end.
     pub fn owner_ended(&mut self, engine: &mut Engine, owner: u16, upto: u64) {
         self.owner_lost(engine, owner);
         if let Some(peer) = self.peers.get_mut(usize::from(owner)) {
@@ -332,7 +339,7 @@ impl Exchange {
         }
     }
 
-    /// Asks for what a read needs of other owners (see [`Needs`](crate::Needs)).
+    /// Requests the rows that a read needs from other owners (see [`Needs`](crate::Needs)).
     pub fn ask(&mut self, engine: &mut Engine, needed: &[(u16, KeyRange)]) {
         self.unsubscribe(engine);
         for (owner, range) in needed {
@@ -348,7 +355,7 @@ impl Exchange {
         }
     }
 
-    /// Whether any of these ranges is still to come.
+    /// Whether rows of any of these ranges are outstanding.
     pub fn is_asked(&self, ranges: &[(u16, KeyRange)]) -> bool {
         let is_asked = |(owner, range): &(u16, KeyRange)| {
             let peer = self.peers.get(usize::from(*owner));
@@ -357,14 +364,14 @@ impl Exchange {
         ranges.iter().any(is_asked)
     }
 
-    /// Whether this owner has said that it is in a later epoch: it answers when this shard is, too.
+    /// Whether this owner is in a later epoch. It answers when this shard has reached that epoch too.
     pub fn is_behind(&self, owner: u16) -> bool {
         let peer = self.peers.get(usize::from(owner));
         peer.is_some_and(|peer| peer.owner.epoch > self.epoch)
     }
 
-    /// Tells of changes of own rows, which are in the engine and come in the order in which they happened. Those of a
-    /// transaction (`whole`) are seen as one.
+    /// Sends changes of own rows to readers. The engine has applied them; they are in order. The changes of a
+    /// transaction (`whole`) become visible together.
     pub fn export(&mut self, changes: &[LogEntry], whole: bool) {
         if !changes.is_empty()
             && self
@@ -393,21 +400,22 @@ impl Exchange {
         self.end_told();
     }
 
-    /// What is told from now on is of another transaction.
+    /// Ends a transaction: later changes belong to another one.
     pub fn end_told(&mut self) {
         for peer in &mut self.peers {
             peer.reader.is_open = false;
         }
     }
 
-    /// Slots are to be another's: whoever has rows of them is told to forget them. Their rows are read by nobody before others own what they did
-    /// not ([`Exchange::change_owners`]). What is to be acknowledged until all have: see [`Exchange::is_acknowledged`].
+    /// Announces that slots will be given away: readers of their rows must drop them. No shard can read these rows
+    /// again before the owners change ([`Exchange::change_owners`]). Returns the mark that all readers must
+    /// acknowledge; see [`Exchange::is_acknowledged`].
     pub fn withdraw(&mut self, slots: &[(u16, u16)]) -> u64 {
         let has = |slot: u16| slots.iter().any(|(lo, hi)| (*lo..=*hi).contains(&slot));
         self.sequence += 1;
         for peer in &mut self.peers {
             let reader = &mut peer.reader;
-            // Who has rows of many slots forgets all of them, and says so.
+            // A reader with a range over many slots drops the complete range, and unsubscribes from it.
             let is_hit = |range: &KeyRange| range_slot(&range.lo, &range.hi).is_none_or(has);
             let hit: Vec<KeyRange> = reader.subscribed.ranges().filter(is_hit).collect();
             if hit.is_empty() && reader.parts.is_empty() {
@@ -427,7 +435,7 @@ impl Exchange {
         self.sequence
     }
 
-    /// A change of this row is about to be told.
+    /// Numbers a change of this row, which is about to be sent.
     pub(super) fn begin_told(&mut self, key: &[u8]) {
         self.sequence += 1;
         if let Some(told) = &mut self.told {
@@ -435,17 +443,17 @@ impl Exchange {
         }
     }
 
-    /// The last change that was told, to wait for.
+    /// Returns the last change that was sent, to wait for.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Whether all who were told of changes up to this one reflect them.
+    /// Whether all readers reflect the changes up to this one.
     pub fn is_acknowledged(&self, sequence: u64) -> bool {
         self.is_acknowledged_by_first(self.peers.len(), sequence)
     }
 
-    /// As [`Exchange::is_acknowledged`], of the first `count` shards only.
+    /// As [`Exchange::is_acknowledged`], for the first `count` shards only.
     pub fn is_acknowledged_by_first(&self, count: usize, sequence: u64) -> bool {
         let waits = |peer: &Peer| {
             let first = peer.reader.first_unacknowledged();
@@ -454,7 +462,7 @@ impl Exchange {
         !self.peers.iter().take(count).any(waits)
     }
 
-    /// Takes in a message; [`Exchange::step`] does what it asks for.
+    /// Receives a message; [`Exchange::step`] processes it.
     pub fn receive(&mut self, from: u16, message: EngineMessage) {
         let peer = &mut self.peers[usize::from(from)];
         match message.is_of_owner() {
@@ -463,19 +471,19 @@ impl Exchange {
         }
     }
 
-    /// Acknowledges what all outputs reflect by now: to be called when the engine has gone on with long fan-outs too.
+    /// Acknowledges changes that all outputs now reflect. Must also be called after long fan-outs have progressed.
     pub fn acknowledge(&mut self, engine: &Engine) {
         let owners = self.peers.iter_mut().map(|peer| &mut peer.owner);
         owners.for_each(|owner| owner.acknowledge(engine));
     }
 
-    /// Whether anything came that has yet to be worked on.
+    /// Whether messages have not been processed yet.
     pub fn has_unprocessed(&self) -> bool {
         let is_left = |peer: &Peer| !peer.owner.inbox.is_empty() || !peer.reader.inbox.is_empty();
         self.peers.iter().any(is_left)
     }
 
-    /// What is to be sent to a shard, in order: to it as an owner, and to it as a reader.
+    /// Returns the messages to a shard in order: those to it as an owner, then those to it as a reader.
     pub fn take_out(&mut self, to: u16) -> Vec<EngineMessage> {
         let peer = &mut self.peers[usize::from(to)];
         let mut out = std::mem::take(&mut peer.owner.out);
@@ -488,13 +496,13 @@ impl Exchange {
         }
     }
 
-    /// Works on what has come, until about `budget` rows were touched. What the engine changed by it is to be logged and
-    /// exported before anything else is done.
+    /// Processes received messages, up to about `budget` rows. The caller must log and export the engine's changes
+    /// before any other operation.
     pub fn step(&mut self, engine: &mut Engine, now: u64, budget: usize) -> Progress {
         self.step_with(engine, &mut NoParts, now, budget)
     }
 
-    /// As [`Exchange::step`], where others want parts.
+    /// As [`Exchange::step`], with parts.
     pub fn step_with(
         &mut self,
         engine: &mut Engine,
@@ -505,7 +513,7 @@ impl Exchange {
         let mut progress = Progress::default();
         let lost = std::mem::take(&mut self.lost_readers).into_iter();
         lost.for_each(|reader| parts.reader_lost(reader));
-        // Another comes first each time, so that none is starved.
+        // Another peer is first in each step, so that none is starved.
         self.turn = (self.turn + 1) % self.peers.len();
         for at in (self.turn..self.peers.len()).chain(0..self.turn) {
             while budget > 0
@@ -555,7 +563,7 @@ impl Exchange {
         progress
     }
 
-    /// Does what an owner's message asks for; says how many rows that touched.
+    /// Processes an owner's message. Returns the number of rows processed.
     fn hear_owner(
         &mut self,
         engine: &mut Engine,
@@ -599,7 +607,7 @@ impl Exchange {
                         }
                     }
                     if spent >= budget && !whole && !rows.is_empty() {
-                        // The rest comes next; the whole is acknowledged at its end.
+                        // The rest is next; the whole message is acknowledged at its end.
                         let rest = EngineMessage::Changes { rows, mark, whole };
                         owner.inbox.push_front(rest);
                         return spent;
@@ -624,7 +632,7 @@ impl Exchange {
         }
     }
 
-    /// Notes what a reader says.
+    /// Processes a reader's message.
     fn hear_reader(&mut self, from: usize, message: EngineMessage) {
         let reader = &mut self.peers[from].reader;
         match message {
@@ -645,7 +653,8 @@ impl Exchange {
         }
     }
 
-    /// Sends a chunk of an answer; says what it weighs: more than any budget, if the rest must wait for the next turn.
+    /// Sends a chunk of a requested range. Returns its weight, which exceeds every budget if the rest must wait for the
+    /// next turn.
     fn answer(&mut self, engine: &mut Engine, to: usize, range: KeyRange, now: u64) -> usize {
         let mut rows: Vec<(Bytes, Bytes)> = Vec::new();
         let mut bytes = 0;
@@ -689,7 +698,7 @@ impl Exchange {
         }
     }
 
-    /// Of who owns what.
+    /// Returns the epoch of ownership.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -699,7 +708,7 @@ impl Exchange {
     }
 }
 
-/// The next message, unless it is of an epoch that has yet to come.
+/// Returns the next message, unless it is of a future epoch.
 fn next(inbox: &mut VecDeque<EngineMessage>, epoch: u64) -> Option<EngineMessage> {
     match is_due(inbox, epoch) {
         true => inbox.pop_front(),
@@ -712,11 +721,12 @@ fn is_due(inbox: &VecDeque<EngineMessage>, epoch: u64) -> bool {
     first.is_some_and(|first| first.epoch().is_none_or(|of| of <= epoch))
 }
 
-/// The next question that is to be answered now. A shard that does not have yet what others believe to be its own, or has it no more, says
-/// nothing of it: that there are no rows would be wrong, and nobody would be told when they come.
+/// Returns the next request that can be answered. A shard does not answer for rows that others believe it owns but that
+/// it does not have yet, or no longer has: an empty answer would be wrong, and the reader would not be notified when
+/// the rows arrive.
 fn next_answer(shard: &Shard, reader: &ReaderSide) -> Option<usize> {
     let is_here = |range: &KeyRange| match shard.owner_of_range(&range.lo, &range.hi) {
-        // Another's is asked for where the rest of a range over several columns is known.
+        // The rest of a range over several columns may be a column of another owner. It is answered too.
         Owner::One(owner) => owner != NOBODY,
         Owner::All => shard.owners().all(|owner| owner != NOBODY),
     };
@@ -732,7 +742,7 @@ impl ReaderSide {
     }
 
     pub(super) fn tell(&mut self, row: (Bytes, Option<Bytes>), sequence: u64, is_whole: bool) {
-        // A transaction's go with nothing else.
+        // Changes of a transaction are not combined with others.
         if let (Some(EngineMessage::Changes { rows, mark, whole }), Some(last)) =
             (self.out.last_mut(), self.outstanding.back_mut())
             && *whole == is_whole

@@ -1,4 +1,5 @@
-//! What a log must hold to make the tables again: base rows and definitions. Computed rows are never logged.
+//! The entries that a log must contain to restore the tables: base rows and definitions. Computed rows are never
+//! logged.
 
 use std::ops::ControlFlow;
 
@@ -19,7 +20,7 @@ pub enum LogEntry {
         lo: Vec<u8>,
         hi: Vec<u8>,
     },
-    /// The row goes at this time, in milliseconds; `None` takes a former expiry back.
+    /// Sets the row's expiry time, in milliseconds; `None` removes it.
     Expire {
         key: Vec<u8>,
         at: Option<u64>,
@@ -34,7 +35,7 @@ pub enum LogEntry {
 }
 
 impl LogEntry {
-    /// The key of the one row that changes.
+    /// Returns the key of the row that changes, if the entry is about a single row.
     pub fn row(&self) -> Option<&[u8]> {
         match self {
             LogEntry::Put { key, .. } | LogEntry::Remove { key } | LogEntry::Expire { key, .. } => {
@@ -45,27 +46,27 @@ impl LogEntry {
     }
 }
 
-/// A base row as it was before it changed.
+/// The former state of a base row that has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Before {
     pub key: Box<[u8]>,
-    /// None: there was none.
+    /// `None`: there was no row.
     pub value: Option<Box<[u8]>>,
-    /// When it was to go, in milliseconds.
+    /// Its expiry time, in milliseconds.
     pub expires_at: Option<u64>,
 }
 
-/// What changed since it was last asked.
+/// The changes since they were last taken.
 #[derive(Default)]
 pub struct ChangeLog {
     is_on: bool,
     changes: Vec<LogEntry>,
-    /// What rows were before, if that is asked for.
+    /// The former states of rows, if they are requested.
     befores: Option<Vec<Before>>,
 }
 
 impl ChangeLog {
-    /// Notes a change, which is spelled out only if somebody asks for changes.
+    /// Records a change, which is constructed only if changes are recorded.
     #[inline]
     pub fn record(&mut self, entry: impl FnOnce() -> LogEntry) {
         if self.is_on {
@@ -105,7 +106,7 @@ impl ChangeLog {
             .unwrap_or_default()
     }
 
-    /// Notes nothing until [`ChangeLog::go_on`] is given what this returns.
+    /// Stops recording until [`ChangeLog::go_on`] is called with the returned value.
     pub fn pause(&mut self) -> bool {
         std::mem::replace(&mut self.is_on, false)
     }
@@ -116,17 +117,17 @@ impl ChangeLog {
 }
 
 impl Engine {
-    /// Whether [`Engine::take_changes`] has anything to tell; off at first.
+    /// Enables or disables [`Engine::take_changes`]; disabled by default.
     pub fn record_changes(&mut self, on: bool) {
         self.log.is_on = on;
     }
 
-    /// What happened since it was last asked and must be logged, in order.
+    /// Returns the changes to be logged since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<LogEntry> {
         std::mem::take(&mut self.log.changes)
     }
 
-    /// All base rows and definitions, as entries of a log that makes them again.
+    /// Passes all base rows and definitions to `each`, as log entries that restore them.
     pub fn dump(&self, each: &mut dyn FnMut(LogEntry)) {
         for state in self
             .tables

@@ -1,16 +1,18 @@
-//! Rows that expire, where there are several cores: no output shows one whose time had come when the read came.
+//! Expiry with several cores: no output shows a row that had expired when the read arrived.
 //!
 //! ```text
 //!   core 1, owner of p|bob|3                       core 0, where an output was computed from it
-//!   its time comes: the row goes ── Changes ─────► the output follows
-//!   `expiring[1]` is that time until all have acknowledged it
-//!                                  ◄── settle ──── a read finds a time in `expiring` that is not behind its own
+//!   the row expires and is removed ── Changes ───► the output is updated
+//!   `expiring[1]` is that time until all have acknowledged the removal
+//!                                  ◄── settle ──── a read finds a time in `expiring` that is not later than its own
 //! ```
 //!
-//! 1. All cores read one clock, which never goes back: what one core has let go, no later read of another finds to be early.
-//! 2. `expiring` of a core is no later than the time of any row of its own whose removal the outputs of the node's other cores do not reflect yet. It is
-//!    published before the reply to whoever set the time.
-//! 3. A read waits for what has expired by the time at which it came, and not for what expires while it waits.
+//! 1. All cores use one clock, which never decreases: a row that one core has removed as expired has also expired for
+//!    every later read on another core.
+//! 2. A core's entry in `expiring` is not later than the expiry time of any of its rows whose removal is not reflected
+//!    by all outputs on the node's other cores. It is published before the reply to the command that sets an expiry
+//!    time.
+//! 3. A read waits for rows that had expired when it arrived, and not for rows that expire while it waits.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -22,18 +24,18 @@ use larder_join::{Engine, LogEntry};
 use super::{Awaited, Tables, TablesHandle};
 use crate::clock::unix_ms;
 
-/// Of all cores.
+/// The expiry state of all cores.
 pub struct Expiring {
-    /// Milliseconds since 1970, the latest that any core has read.
+    /// The latest time that any core has read, in milliseconds since 1970.
     clock: AtomicU64,
-    /// By core; `u64::MAX` if nothing of its own is to go.
+    /// Indexed by core; `u64::MAX` if none of its rows has an expiry time.
     earliest: Vec<AtomicU64>,
 }
 
-/// When a core's own rows expire, and which that have expired other cores' outputs may still show.
+/// The next expiry of a core's own rows, and the removals that other cores' outputs may not reflect.
 pub struct OwnExpiry {
     next: u64,
-    /// When rows went, and the last change that others must reflect for it.
+    /// The times of removals, with the last change that other cores must acknowledge for each.
     told: VecDeque<(u64, u64)>,
 }
 
@@ -54,10 +56,10 @@ impl Expiring {
         }
     }
 
-    /// Invariant 1.
+    /// Returns the current time (invariant 1).
     pub fn now(&self) -> u64 {
         let now = unix_ms();
-        // Most often another core has read the same millisecond already.
+        // Another core has usually read the same millisecond already.
         match self.clock.load(Ordering::SeqCst) {
             last if last >= now => last,
             _ => self.clock.fetch_max(now, Ordering::SeqCst).max(now),
@@ -66,7 +68,7 @@ impl Expiring {
 }
 
 impl TablesHandle {
-    /// Cores with rows that have expired by `now` and may still be seen in outputs of `but`.
+    /// Returns the cores with rows that have expired by `now`, and that outputs of `but` may still show.
     fn not_settled(&self, now: u64, but: usize) -> Vec<usize> {
         let earliest = self.expiring.earliest.iter().enumerate();
         let late = earliest.filter(|(core, at)| *core != but && at.load(Ordering::SeqCst) <= now);
@@ -75,7 +77,7 @@ impl TablesHandle {
 }
 
 impl Tables {
-    /// What a read that comes now must wait for before it looks at outputs.
+    /// Returns what a read that arrives now must wait for before it reads outputs.
     pub fn expired_elsewhere(&self) -> Option<Awaited> {
         self.sharing.as_ref()?;
         let earliest = &self.handle.expiring.earliest;
@@ -90,9 +92,9 @@ impl Tables {
         (!cores.is_empty()).then_some(Awaited::Expired { cores, by })
     }
 
-    /// Waits until no output here shows a row of these cores that has expired by `by`.
+    /// Waits until no output here shows a row of these cores that had expired at `by`.
     pub(super) async fn wait_until_settled(&self, cores: &[usize], by: u64, ticket: Option<u64>) {
-        // They may lack what has been said here.
+        // Those cores may not have received all messages of this one.
         self.send_exchange();
         let settle = |&core: &usize| {
             let settle = move |tables: std::rc::Rc<Tables>| async move { tables.settle(by).await };
@@ -105,7 +107,7 @@ impl Tables {
         }
     }
 
-    /// Lets own rows go that have expired by then, and waits until all outputs elsewhere reflect it.
+    /// Removes own rows that had expired at `by`, and waits until all outputs on other cores reflect that.
     async fn settle(&self, by: u64) {
         poll_fn(|cx| {
             let is_late = self
@@ -127,14 +129,14 @@ impl Tables {
         .await;
     }
 
-    /// After changes that others were told.
+    /// Updates the expiry state after changes that were sent to other cores.
     pub(super) fn note_if_expiring(&self, changes: &[LogEntry], engine: &Engine) {
         if changes.iter().any(|c| matches!(c, LogEntry::Expire { .. })) {
             self.note_expiring(engine);
         }
     }
 
-    /// After a change of when own rows go: what went is told to others by now.
+    /// Updates the expiry state after own expiry times have changed. Removals have been sent to other cores.
     pub(super) fn note_expiring(&self, engine: &Engine) {
         let Some(sharing) = &self.sharing else { return };
         let next = engine.next_expiry().unwrap_or(u64::MAX);
@@ -147,7 +149,8 @@ impl Tables {
         self.publish(going);
     }
 
-    /// Publishes when own rows go, after other cores have acknowledged changes. Other nodes do not look at it, so they are not waited for.
+    /// Publishes the expiry state after other cores have acknowledged changes. Other nodes do not read it, so they need
+    /// not have acknowledged.
     pub(super) fn publish_expiring(&self) {
         let Some(sharing) = &self.sharing else { return };
         let going = &mut *sharing.going.borrow_mut();
@@ -162,7 +165,7 @@ impl Tables {
         let told = going.told.iter().map(|(at, _)| *at).min();
         let earliest = told.unwrap_or(u64::MAX).min(going.next);
         let published = &self.handle.expiring.earliest[self.index];
-        // Others look at it often.
+        // Other cores read it often.
         if published.load(Ordering::SeqCst) != earliest {
             published.store(earliest, Ordering::SeqCst);
         }

@@ -1,5 +1,5 @@
-//! The gate of a connection: its replies wait behind it until its writes are durable (as `tables.fsync` says: handed to the system, or on
-//! disk) and outputs reflect them.
+//! The gate of a connection: its replies wait until its writes are as durable as `tables.fsync` requires (passed to the
+//! kernel, or on disk), and until outputs reflect them.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -10,21 +10,22 @@ use larder_journal::{AppendOutcome, Ticket};
 use super::Tables;
 use super::replicated::Awaits;
 
-/// How long a reply is held back while the journal cannot be written; then its connection is closed.
+/// Maximum time for which a reply is delayed while the journal cannot be written. The connection is then closed.
 const TROUBLE_MAX: Duration = Duration::from_secs(5);
 
-/// Nothing, at first. It covers all replies of a connection, so that they leave in order.
+/// The conditions of a connection's gate, which has none at first. All replies of a connection wait for them, so that
+/// they are sent in order.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// The journal must have this, as `tables.fsync` says.
+    /// The journal must have this ticket, as durably as `tables.fsync` requires.
     pub(super) ticket: Option<Ticket>,
     /// Outputs must reflect this change.
     pub(super) change: Option<u64>,
-    /// Other cores that have replicas of the rows must reflect this change; see [`Tables::is_export_reflected`].
+    /// Other cores with replicas of the rows must reflect this change; see [`Tables::is_export_reflected`].
     pub(super) exports: Option<u64>,
     /// The journal did not accept a transaction: the gate never opens.
     pub(super) failed: bool,
-    /// What must be acknowledged by replicas.
+    /// Changes that replicas must acknowledge.
     pub(super) replicated: Option<Box<Awaits>>,
 }
 
@@ -52,10 +53,10 @@ impl Gate {
 }
 
 impl Tables {
-    /// Ready when the gate is open; else the task is woken when it may be.
+    /// Returns ready if the gate is open; otherwise registers the task to be woken when it may be.
     ///
     /// # Errors
-    /// What was written may be lost: the connection is to be closed, and the client does not know.
+    /// Writes may be lost: the connection must be closed, and their outcome is unknown to the client.
     pub fn poll_gate(&self, gate: &mut Gate, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let lost = gate.failed
             || gate
@@ -65,7 +66,7 @@ impl Tables {
                         gate.ticket = None;
                         false
                     }
-                    // It is held in memory and may be written yet, but the client is not to wait for ever.
+                    // The write is in memory and may still succeed, but the client must not wait forever.
                     AppendOutcome::Pending => self.journal_failing_for() > TROUBLE_MAX,
                     AppendOutcome::Unknown | AppendOutcome::NotDone => true,
                 });

@@ -1,4 +1,4 @@
-//! The handle of the tables that all threads share: figures, and a queue of messages to every core.
+//! The handle of the tables, which all threads share: statistics, and a queue of messages to every core.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,49 +28,49 @@ use crate::spaces::{self, Catalog};
 /// A task for a core.
 type Task = Box<dyn FnOnce(Rc<Tables>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// What a core is told by another thread. Messages of one thread arrive in order.
+/// A message of another thread to a core. Messages of one thread arrive in order.
 pub enum CoreMessage {
-    /// What another core's engine has to say.
+    /// Messages of another core's engine.
     Exchange {
         from: u16,
         messages: Vec<larder_join::EngineMessage>,
     },
     /// Commands of another core's connection.
     Requests(Requests),
-    /// A command of whoever has no connection, such as a page of the console.
+    /// A command without a connection, for example of a page of the console.
     Ask {
         command: OwnedCommand,
         answer: oneshot::Sender<Result<Vec<u8>, Refusal>>,
     },
     Task(Task),
-    /// Execute no commands but those with this ticket; see `pause`.
+    /// Pauses the core: only commands with this ticket are executed; see `pause`.
     Pause {
         ticket: u64,
         granted: oneshot::Sender<PostgresStand>,
     },
-    /// The pause has ended; see `Paused`.
+    /// Ends the pause; see `Paused`.
     Release {
         ticket: u64,
         is_abandoned: bool,
     },
-    /// From PostgreSQL.
+    /// An update from PostgreSQL.
     Postgres(PostgresUpdate),
-    /// The engine of another core of this node will not say what it kept back: all that it has said is to be forgotten, and that to be
-    /// acknowledged as its changes up to `upto`.
+    /// The engine of another core of this node drops its withheld messages. The rows that it has sent must be dropped,
+    /// and that must be acknowledged as its changes up to `upto`.
     OwnerLost {
         from: u16,
         upto: u64,
     },
-    /// What has become of changes that another core made in a pause, and that this core has rows of.
+    /// The outcome of changes that another core made in a pause, and of which this core has rows.
     Settlement {
         from: usize,
         settlement: Settlement,
     },
-    /// What this node goes by from now on.
+    /// The node's new view.
     View(Arc<View>),
-    /// From the engine of another node, over a connection of another core.
+    /// A message of another node's engine, received over a connection of another core.
     FromReader(FromReader),
-    /// To such an engine, over a connection of this core with this number.
+    /// A message to such an engine, over this core's connection with this number.
     ToReader {
         link: u64,
         exchange: larder_cluster::peer::Exchange,
@@ -80,9 +80,9 @@ pub enum CoreMessage {
         via: Via,
         forgotten_after_ms: u64,
     },
-    /// From the owner of slots that this core copies, over a connection of another core.
+    /// A message of the owner of slots that this core replicates, received over a connection of another core.
     FromOwner(FromOwner),
-    /// To an owner, over a connection of this core with this number.
+    /// A message to an owner, over this core's connection with this number.
     ToOwner {
         link: u64,
         replicate: larder_cluster::peer::Replicate,
@@ -92,14 +92,14 @@ pub enum CoreMessage {
         node: larder_cluster::map::NodeId,
         link: u64,
     },
-    /// A connection of this core with this number is to be ended.
+    /// Closes this core's connection with this number.
     EndLink {
         link: u64,
         why: &'static str,
     },
 }
 
-/// What there is, at about one moment.
+/// Statistics of about one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
     pub tables: Vec<TableInfo>,
@@ -108,27 +108,27 @@ pub struct Figures {
     /// Base rows of all tables.
     pub rows: u64,
     pub expiring: ExpirySummary,
-    /// Rows and all that keeps them fresh.
+    /// Memory of rows, and of the state that keeps them fresh.
     pub memory_bytes: u64,
     pub disk: OnDisk,
-    /// The most source rows, entries and nodes that an engine visited while its core did nothing else.
+    /// The maximum number of source rows, entries and nodes that an engine visited in one step.
     pub visited_at_once: u64,
     pub log_bytes: u64,
     pub snapshot_bytes: u64,
     pub backlog_bytes: u64,
-    /// Why the last snapshot was given up, if it was.
+    /// Why the last snapshot failed, if it did.
     pub snapshot_failure: Option<String>,
-    /// Of own slots' replicas, in a cluster.
+    /// Replication of own slots, in a cluster.
     pub replication: larder_cluster::replication::Figures,
 }
 
-/// Of values that are kept on disk.
+/// Statistics of values stored on disk.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OnDisk {
-    /// What values take in the file.
+    /// Size of the values in the file.
     pub used_bytes: u64,
     pub file_bytes: u64,
-    /// Values that are in memory for want of room on the disk, since the start.
+    /// Values that were kept in memory because the disk was full, since the start.
     pub refused: u64,
 }
 
@@ -141,7 +141,7 @@ impl OnDisk {
 }
 
 impl Figures {
-    /// Takes in another core's. What is of the journal is the same for all.
+    /// Adds the statistics of another core. Those of the journal are the same for all.
     fn add(&mut self, other: &Figures) {
         for table in &other.tables {
             match self.tables.iter_mut().find(|own| own.name == table.name) {
@@ -167,7 +167,7 @@ impl Figures {
     }
 }
 
-/// Adds what another core has of the same joins.
+/// Adds another core's statistics of the same joins.
 fn add_joins(all: &mut Vec<JoinInfo>, others: &[JoinInfo]) {
     for join in others {
         let Some(own) = all.iter_mut().find(|own| own.name == join.name) else {
@@ -184,51 +184,51 @@ fn add_joins(all: &mut Vec<JoinInfo>, others: &[JoinInfo]) {
     }
 }
 
-/// Takes bytes, gives the shares.
+/// Reports bytes of background work, and returns the shares.
 pub type Background = Box<dyn Fn(u64) -> Shares + Send + Sync>;
 
-/// Of processor time, and of a rate: 1 is all.
+/// Shares of processor time and of the fetch rate; 1 is everything.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shares {
     pub background: f64,
-    /// Of work that nobody waits for.
+    /// The share of work that nobody waits for.
     pub unhurried: f64,
 }
 
-/// Shared by all threads.
+/// State that all threads share.
 pub struct TablesHandle {
     cores: Vec<mpsc::UnboundedSender<CoreMessage>>,
-    /// Messages that each core has yet to take.
+    /// Number of messages that each core has not received yet.
     waiting: Vec<AtomicUsize>,
     receivers: Mutex<Vec<Option<mpsc::UnboundedReceiver<CoreMessage>>>>,
     figures: Mutex<Vec<Figures>>,
-    /// What the engines take, for their share of the limit.
+    /// Memory of the engines, from which their shares of the limit are computed.
     pub(super) used_bytes: Vec<AtomicU64>,
-    /// Why no writes are taken.
+    /// Why writes are rejected, if they are.
     refusal: Mutex<Option<Refusal>>,
-    /// Positions of SCAN in tables.
+    /// Cursors of SCAN over tables.
     cursors: Mutex<Cursors>,
-    /// There are tables that are kept in PostgreSQL.
+    /// Whether there are tables in PostgreSQL.
     pub(super) has_mapped_tables: bool,
-    /// Cores whose connections may still ask others.
+    /// Number of cores whose connections may still send requests to others.
     pub serving: AtomicUsize,
     pub(super) tickets: AtomicU64,
     pub(super) expiring: Expiring,
-    /// Places that own slots, in a cluster.
+    /// The owners of slots by place, in a cluster.
     owners: ArcSwapOption<SlotOwners>,
-    /// What own slots' owners want of the cluster's map.
+    /// Requests of own slots' owners to the controller.
     pub slot_asks: Arc<SlotAsks>,
-    /// Tells what fillings of replicas have sent to whoever keeps account of background work; gives the shares that such work has.
+    /// Reports the bytes sent to fill replicas, and returns the shares of background work.
     pub background: OnceLock<Background>,
     pub leaving: Leaving,
-    /// Which each core goes on with when it is told: see [`Tables::follow_spaces`].
+    /// The catalog to which each core switches when notified: see [`Tables::follow_spaces`].
     pub spaces: ArcSwap<Catalog>,
-    /// Of aggregations.
+    /// Cursors of aggregations.
     pub space_cursors: spaces::cursors::Cursors,
-    /// Phases of searches that ended early since nobody waited for the answer any more.
+    /// Search phases that ended early because the client was gone.
     pub abandoned_searches: Arc<AtomicU64>,
     pub ability: Arc<Ability>,
-    /// `cluster.routing` is `redirect`: clients go to the owners of what they ask for.
+    /// Whether `cluster.routing` is `redirect`: clients are redirected to the owners of keys.
     pub is_redirecting: bool,
     /// Clients that cache what they read.
     pub tracking: Arc<Tracking>,
@@ -279,29 +279,29 @@ impl TablesHandle {
         self.cores.len()
     }
 
-    /// For each core, once.
+    /// Returns a core's receiver, once.
     pub fn take_receiver(&self, core: usize) -> Option<mpsc::UnboundedReceiver<CoreMessage>> {
         locked(&self.receivers)[core].take()
     }
 
     pub fn send(&self, core: usize, message: CoreMessage) {
         self.waiting[core].fetch_add(1, Ordering::Relaxed);
-        // Without its receiver the server is stopping: who waits for an answer learns that none will come.
+        // Without its receiver, the server is stopping. A task that waits for an answer receives an error.
         let _ = self.cores[core].send(message);
     }
 
-    /// A core has taken a message.
+    /// Counts a message that a core has received.
     pub fn taken(&self, core: usize) {
         self.waiting[core].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether a core has messages to take: what it does for a while should let them in between, since others wait.
+    /// Whether messages wait for a core. Long work should then yield, because other cores wait.
     #[inline]
     pub fn has_messages(&self, core: usize) -> bool {
         self.waiting[core].load(Ordering::Relaxed) > 0
     }
 
-    /// Runs `task` on a core, once it executes commands.
+    /// Runs `task` on a core, when the core executes commands.
     ///
     /// # Errors
     /// [`Error::Io`] if the server is stopping.
@@ -317,7 +317,7 @@ impl TablesHandle {
         self.start_on(core, None, task).await.map_err(|_| stopped())
     }
 
-    /// As [`TablesHandle::run_on`], for a core that is paused with `ticket`; the answer comes by the receiver.
+    /// As [`TablesHandle::run_on`], for a core that is paused with `ticket`. The receiver gets the result.
     pub fn start_on<T, F>(
         &self,
         core: usize,
@@ -335,7 +335,7 @@ impl TablesHandle {
                 if !tables.is_held_by(ticket) {
                     return;
                 }
-                // An error means that nobody waits any more.
+                // An error means that the requester is gone.
                 let _ = answer.send(task(tables).await);
             })
         };
@@ -343,7 +343,7 @@ impl TablesHandle {
         answered
     }
 
-    /// Runs `task` on every core; what each answers, in their order.
+    /// Runs `task` on every core. Returns the results in order.
     ///
     /// # Errors
     /// As [`TablesHandle::run_on`].
@@ -362,10 +362,10 @@ impl TablesHandle {
         answers(begun).await
     }
 
-    /// Makes sure that each core owns what it owned by the map of this epoch.
+    /// Checks that each core owns the slots that it owned in the map of this epoch.
     ///
     /// # Errors
-    /// Rows have moved since, or have not come yet; or the server is stopping.
+    /// Rows have moved since, or have not arrived yet; or the server is stopping.
     pub async fn ensure_owners_since(
         &self,
         ticket: Option<u64>,
@@ -376,25 +376,25 @@ impl TablesHandle {
         ensured.map_err(super::stopping)?.into_iter().collect()
     }
 
-    /// Executes a command wherever it belongs, on several nodes perhaps; its reply, as version 2 of the protocol has it.
+    /// Executes a command wherever its keys are, possibly on several nodes. Returns the reply in RESP2.
     ///
     /// # Errors
-    /// The server is stopping; or why the command is refused.
+    /// The server is stopping; or the reason why the command is rejected.
     pub async fn ask(&self, command: OwnedCommand) -> Result<Vec<u8>, Refusal> {
         let (answer, answered) = oneshot::channel();
         self.send(0, CoreMessage::Ask { command, answer });
         answered.await.map_err(|_| super::stopping(stopped()))?
     }
 
-    /// Has all cores publish their figures.
+    /// Makes all cores publish their statistics.
     pub async fn refresh_figures(&self) {
-        // Without an owner the figures are the last ones, and the server is stopping.
+        // After an error, the last statistics remain; the server is stopping.
         let _ = self
             .run_on_all(None, |tables| async move { tables.publish_figures() })
             .await;
     }
 
-    /// The joins, with what all cores have of them.
+    /// Lists the joins, with the statistics of all cores.
     ///
     /// # Errors
     /// As [`TablesHandle::run_on`].
@@ -407,7 +407,7 @@ impl TablesHandle {
         Ok(all)
     }
 
-    /// The core that has a key's row; in a cluster the number of the place.
+    /// Returns the core that owns a key's row; in a cluster, the number of the place.
     pub fn owner_of(&self, key: &[u8]) -> usize {
         match &*self.owners.load() {
             Some(owners) => usize::from(owners.of(row_slot(key))),
@@ -418,7 +418,7 @@ impl TablesHandle {
         }
     }
 
-    /// In a cluster, from now on.
+    /// Sets the owners in a cluster.
     pub(super) fn set_owners(&self, owners: Arc<SlotOwners>) {
         self.owners.store(Some(owners));
     }
@@ -433,7 +433,7 @@ impl TablesHandle {
         locked(&self.figures)[core] = new;
     }
 
-    /// Why no writes are taken, if none are.
+    /// Returns why writes are rejected, if they are.
     pub fn refusal(&self) -> Option<Refusal> {
         locked(&self.refusal).clone()
     }
@@ -450,7 +450,7 @@ impl TablesHandle {
         self.tickets.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// How many pauses were begun so far.
+    /// Number of pauses that were started.
     #[cfg(test)]
     pub fn tickets(&self) -> u64 {
         self.tickets.load(Ordering::Relaxed)
@@ -461,7 +461,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The answers of tasks that were started on cores, in their order.
+/// Returns the results of tasks that were started on cores, in order.
 ///
 /// # Errors
 /// As [`TablesHandle::run_on`].

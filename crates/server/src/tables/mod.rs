@@ -1,22 +1,31 @@
-//! Tables and joins: on each core an engine of `larder-join` with its part of them, and one journal for all.
+//! Tables and joins: each core has a `larder-join` engine with its part of them. All cores share one journal.
 //!
 //! ```text
-//!  session, on the row's core ── Tables::write / read ──► engine ──► changes ─┬► journal ──► called when durable
+//!  session, on the row's core ── Tables::write / read ──► engine ──► changes ─┬► journal ──► notifies when durable
 //!  session on another core    ── commands, by message (resp/remote.rs) ──┘    └► other cores that have replicas
 //!  HTTP, metrics              ── TablesHandle::run_on ──► a task on a core
 //! ```
 //!
-//! This file has reads and writes. `maintenance` does what they leave to do, `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back, `refusal` says when no writes are taken. Where there are several cores,
-//! `shards` has what their engines say to one another (`conversations`: those of other nodes), and `pause` makes them do something as one; where there is one,
-//! neither costs anything. `objects` has hashes and documents, which are rows, too. `spaces` has objects found by their attributes. `postgres` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
+//! This file contains reads and writes. Other files:
+//!
+//! - `maintenance`: deferred work of reads and writes.
+//! - `open`: recovery from the journal; `snapshot` keeps the journal short.
+//! - `gate`: delays replies; `refusal` rejects writes.
+//! - `shards`: messages between the engines of several cores (`conversations`: of other nodes); `pause` makes an
+//!   operation on several cores atomic. With one core, neither has a cost.
+//! - `objects`: hashes and documents, which are rows too; `spaces` indexes them.
+//! - `postgres`: tables whose rows are in PostgreSQL.
+//!
+//! The commands are in `resp/tables`.
 //!
 //! Invariants:
-//! 1. An engine is on the thread of its core alone, and no await happens while it is borrowed.
-//! 2. What changed the engine is in the journal's buffer before anything else is done to the engine, in the same order.
-//! 3. A reply leaves when its gate is open: the outputs of its writes are fresh, and the writes are handed to the system, under
-//!    `always` on disk. A core hands over at the end of a turn what all its connections have written in it.
-//! 4. A long answer that is still to be sent is of the moment when its command was executed: its
-//!    [`Reading`](larder_join::Reading) remembers what changes meanwhile.
+//! 1. Only the thread of its core accesses an engine, and no await happens while it is borrowed.
+//! 2. Changes of the engine are in the journal's buffer, in the same order, before any other operation on the engine.
+//! 3. A reply is sent when its gate is open: the outputs reflect its writes, and the writes are passed to the kernel,
+//!    or with `always` are on disk. At the end of a turn, a core passes on everything that its connections have written
+//!    in it.
+//! 4. A long reply reflects the moment when its command was executed: its [`Reading`](larder_join::Reading) keeps the
+//!    former values of rows that change.
 
 mod conversations;
 mod copying;
@@ -79,10 +88,10 @@ pub use subscriptions::{KEY_CHANNEL, Subscription};
 pub use unanswered::{Awaited, Unanswered, complete};
 pub use watched::Mark;
 
-/// Outputs that a write may reach before the rest of its fan-out is deferred.
+/// Outputs that a write updates before the rest of its fan-out is deferred.
 const STEP_ROWS: usize = 2048;
 
-/// Source rows that a read may compute from in one step; one that needs more is deferred (see `maintenance`).
+/// Source rows that a read computes from in one step. A read that needs more is deferred (see `maintenance`).
 const READ_ROWS: usize = 8192;
 
 /// One core's part of all tables and joins.
@@ -92,58 +101,60 @@ pub struct Tables {
     engine: RefCell<Engine>,
     producer: RefCell<Producer>,
     journal: Arc<Journal>,
-    /// Wakes `run_maintenance`: the journal's threads do, and who leaves something to be done at the turn's end.
+    /// Wakes `run_maintenance`. Notified by the journal's threads, and by operations that leave work for the end of the
+    /// turn.
     woken: Arc<Notify>,
-    /// Maintenance was woken in this turn.
+    /// Whether maintenance was woken in this turn.
     is_woken: Cell<bool>,
     /// Tasks whose gate is closed, or whose read waits for steps.
     waiting: RefCell<Vec<Waker>>,
-    /// Why writes are refused. It changes between two turns of the core's loop, so that a transaction is refused whole.
+    /// Why writes are rejected. It changes only between turns of the core's loop, so a transaction is rejected as a
+    /// whole.
     write_refusal: RefCell<Option<Refusal>>,
-    /// The shared batch that writes belong to now; see `shared_batch`.
+    /// The shared batch of current writes; see `shared_batch`.
     part: Cell<Option<u64>>,
-    /// What a transaction that is being executed has changed so far.
+    /// Changes of the transaction that is being executed.
     transaction_changes: RefCell<Option<Vec<LogEntry>>>,
     postgres_progress: postgres::PostgresProgress,
-    /// Reads may be deferred: one that has much to compute asks for steps.
+    /// Whether reads may be deferred: a read with much to compute then requests steps.
     are_reads_deferred: Cell<bool>,
     watched: watched::Watched,
     tracked: tracked::Tracked,
-    /// Set where [`Tables::are_changes_reported`].
+    /// Set if [`Tables::are_changes_reported`].
     executing: RefCell<Option<Executing>>,
     subscriptions: subscriptions::Subscriptions,
-    /// The most that the engine has visited at one go, while its core did nothing else.
+    /// The maximum work of the engine in one step.
     visited_at_once: Cell<u64>,
     /// `tables.memory`.
     memory_limit: ByteSize,
-    /// Where long values are kept, if not in memory.
+    /// Where long values are stored; `None` for memory.
     on_disk: Option<ValuesOnDisk>,
     handle: Arc<TablesHandle>,
-    /// Where there are several cores.
+    /// Set if there are several cores.
     sharing: Option<shards::Sharing>,
-    /// Where rows are a cluster's.
+    /// Set if rows belong to a cluster.
     replicated: Option<replicated::Replicated>,
     pause: RefCell<pause::Pause>,
     field_times: objects::FieldTimes,
     spaces: Spaces,
-    /// Regions are filled in steps; after some of them it rests.
+    /// The steps and rests of filling regions.
     copying: copying::Copying,
 }
 
 impl Tables {
-    /// Milliseconds since 1970; never goes back.
+    /// Returns the time in milliseconds since 1970; it never decreases.
     pub fn now(&self) -> u64 {
         self.handle.expiring.now()
     }
 
-    /// Reads. Rows whose time has come go first, so this may change tables too.
+    /// Runs a read. Expired rows are removed first, so this may change tables.
     pub fn read<T>(&self, read: impl FnOnce(&mut Engine, u64) -> T) -> T {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         if engine.next_expiry().is_some_and(|at| at <= now) || self.field_times.are_due(now) {
             engine.begin(now);
             self.drop_due_fields(&mut engine, now);
-            // A failure is kept, and refuses the next write.
+            // A failure is recorded and makes the next write fail.
             let _ = self.log(&mut engine, &mut Gate::default());
         }
         engine.set_read_rows(self.are_reads_deferred.get().then_some(READ_ROWS));
@@ -153,7 +164,7 @@ impl Tables {
         done
     }
 
-    /// Does something with the engine, and notes how much it visits.
+    /// Runs an operation on the engine, and records its work.
     fn counting<T>(&self, engine: &mut Engine, run: impl FnOnce(&mut Engine) -> T) -> T {
         let before = engine.visited();
         let done = run(engine);
@@ -164,7 +175,7 @@ impl Tables {
         done
     }
 
-    /// Does something whose reads may be deferred: one that has much to compute is not answered, but needs steps.
+    /// Runs an operation whose reads may be deferred: a read with much to compute returns that it needs steps.
     pub fn with_deferred_reads<T>(&self, run: impl FnOnce() -> T) -> T {
         self.are_reads_deferred.set(true);
         let done = run();
@@ -172,21 +183,22 @@ impl Tables {
         done
     }
 
-    /// Changes tables. `gate` then waits for what the answer waits for.
+    /// Runs a write. `gate` then waits for the conditions of the reply.
     ///
     /// # Errors
-    /// Those of `change`, and that the journal cannot be written: then nothing was changed, or, once it has stopped, nobody knows.
+    /// Those of `change`, or the journal cannot be written. Then nothing was changed, or, once the journal has stopped,
+    /// the outcome is unknown.
     pub fn write<T>(
         &self,
         gate: &mut Gate,
         change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Unanswered>,
     ) -> Result<T, Unanswered> {
-        // The lease was looked at when the command was admitted: of one that has several writes none is refused after the first.
+        // The lease was checked at admission: of a command with several writes, none is rejected after the first.
         self.ensure_journal()?;
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         let changed = self.counting(&mut engine, |engine| change(engine, now));
-        // A refused change may have let rows go whose time had come.
+        // A rejected change may have removed expired rows.
         self.log(&mut engine, gate)?;
         self.wake_maintenance_if_more(&engine);
         let (answer, waits_for) = changed.map_err(|why| self.with_limit(why))?;
@@ -197,7 +209,7 @@ impl Tables {
         Ok(answer)
     }
 
-    /// Says which limit base rows have reached.
+    /// Adds the limit that base rows have reached to the message.
     fn with_limit(&self, why: Unanswered) -> Unanswered {
         match why {
             Unanswered::Refused((code @ Code::OutOfMemory, _)) => {
@@ -211,7 +223,7 @@ impl Tables {
         }
     }
 
-    /// Executes a transaction: its changes are in the journal all together, or not at all.
+    /// Executes a transaction: the journal contains all of its changes or none.
     pub fn execute_transaction<T>(&self, gate: &mut Gate, run: impl FnOnce(&mut Gate) -> T) -> T {
         *self.transaction_changes.borrow_mut() = Some(Vec::new());
         let done = run(gate);
@@ -227,19 +239,19 @@ impl Tables {
         }
         let engine = &mut *self.engine.borrow_mut();
         self.note_if_expiring(&changes, engine);
-        // A failure closes the gate for good: the client learns no answer.
+        // After a failure the gate never opens, and the client receives no reply.
         if !changes.is_empty() && self.keep(engine, &changes, gate).is_err() {
             gate.failed = true;
         }
         done
     }
 
-    /// What long answers may keep of rows that change while they are sent: one of them, and all on this core.
+    /// Limits, in bytes, the former values that one long read keeps, and those of all on this core.
     pub fn set_held_limits(&self, each_max: usize, all_max: usize) {
         self.engine.borrow_mut().set_held_limits(each_max, all_max);
     }
 
-    /// Which part of the tables this core has, where there are several.
+    /// Returns this core's share of the tables, if there are several cores.
     pub fn shard(&self) -> Option<Rc<larder_join::Shard>> {
         self.sharing.as_ref().map(|sharing| sharing.shard())
     }
@@ -266,7 +278,8 @@ impl Tables {
         if !changes.is_empty() && self.in_transaction() && self.is_paused() {
             self.note_unnumbered();
         }
-        // A transaction's are told at its end, as one; but not that of several cores, whose commands wait for each other.
+        // The changes of a transaction are sent at its end, together. Those of a transaction over several cores are
+        // sent immediately, because its commands wait for each other.
         if let Some(sharing) = &self.sharing
             && (!self.in_transaction() || self.is_paused())
             && sharing.export(&changes, self.spaces.take_untold(), false, gate)
@@ -274,13 +287,14 @@ impl Tables {
             self.wake_maintenance();
         }
         if changes.is_empty() {
-            // What it found may be another's write, which a crash can still undo: then this answer would be wrong.
+            // The read may have returned another client's write that a crash can still undo. The reply must wait for
+            // that write.
             if self.replicated.is_none() {
                 gate.ticket = gate.ticket.max(Some(self.producer.borrow().last()));
             }
             return Ok(());
         }
-        // Of what is not told yet it is noted when it is.
+        // If changes are not sent yet, this follows when they are.
         if !self.in_transaction() || self.is_paused() {
             self.note_if_expiring(&changes, engine);
         }
@@ -291,7 +305,7 @@ impl Tables {
         self.keep(engine, &changes, gate)
     }
 
-    /// Has changes logged; in a cluster also sent to replicas.
+    /// Logs changes and, in a cluster, sends them to replicas.
     fn keep(
         &self,
         engine: &mut Engine,
@@ -345,10 +359,11 @@ impl Tables {
         }
     }
 
-    /// Closes this core's part. The core that closes the last part also closes the journal, which syncs everything committed.
+    /// Closes this core's part. The core that closes the last part also closes the journal, which syncs everything
+    /// committed.
     ///
     /// # Errors
-    /// [`Error::Io`]: what the journal could not make durable.
+    /// [`Error::Io`]: data that the journal could not make durable.
     pub fn close(self) -> Result<(), Error> {
         larder_batch::fault_point("core.closing");
         let journal = self.journal.clone();
@@ -361,18 +376,18 @@ impl Tables {
             .map_err(|error| Error::Io(format!("the tables were not closed cleanly: {error}")))
     }
 
-    /// Hands over what was written. The journal syncs it when the tables are dropped.
+    /// Passes writes to the journal, which syncs them at the latest when the tables are dropped.
     pub fn commit(&self) {
         self.producer.borrow_mut().commit();
     }
 
-    /// What has become of an append.
+    /// Returns the outcome of an append.
     fn outcome(&self, ticket: Ticket) -> larder_journal::AppendOutcome {
         self.producer.borrow().outcome(ticket)
     }
 }
 
-/// A change, as the journal keeps it.
+/// Converts a change to a journal entry.
 fn entry(change: &LogEntry) -> Entry<'_> {
     match change {
         LogEntry::Put { key, value } => Entry::Put {
@@ -396,7 +411,7 @@ fn entry(change: &LogEntry) -> Entry<'_> {
     }
 }
 
-/// `tables.fsync`, as the journal has it.
+/// Converts `tables.fsync` to the journal's option.
 fn fsync(word: config::Fsync) -> Fsync {
     match word {
         config::Fsync::Always => Fsync::Always,
@@ -405,12 +420,12 @@ fn fsync(word: config::Fsync) -> Fsync {
     }
 }
 
-/// How it is answered that another core is gone.
+/// The error to report if another core is gone.
 pub fn stopping(error: crate::error::Error) -> Refusal {
     (Code::Io, error.to_string())
 }
 
-/// How an engine's error is answered.
+/// The error to report for an error of the engine.
 pub fn refusal(error: larder_join::Error) -> Refusal {
     use larder_join::Error;
     let text = error.to_string();

@@ -1,21 +1,22 @@
-//! Pausing all cores, so that what concerns several of them is done as one: a transaction, a definition.
+//! Pauses all cores, so that an operation on several of them is atomic: a transaction, or a definition.
 //!
 //! ```text
 //!  coordinator ── Pause ─► core 0 ─ granted ─► core 1 ─ granted ─► ... ─► its commands, one after another ─► Release
 //! ```
 //!
-//! 1. Cores are asked in their order, each after the one before has granted it: two coordinators never wait for each
-//!    other.
-//! 2. A paused core executes the commands of the ticket's holder alone; what its engine and others' say to one another
-//!    goes on, so that the holder's commands can wait for rows.
-//! 3. What changes meanwhile is gathered, and the coordinator hands the changes of all cores to the journal as one batch.
-//!    Each core hands over what came before when it grants the pause, so the log's order is that of the changes.
-//! 4. Commands that a pause held up have a turn before the core grants the next one, however many ask for it: transactions that
-//!    come without end hold nobody up for ever.
-//! 5. A pause that ends before all was done, since its coordinator or a core has left, leaves nothing in the journal: what cores have
-//!    changed by then is not handed over, and what they were asked is not executed any more. That happens as the server stops.
-//! 6. What is told of PostgreSQL meanwhile is applied afterwards. Before its first command all cores stand at the same
-//!    number of it; see `postgres`.
+//! 1. Cores are paused in ascending order, each after the previous one has granted it, so that two coordinators never
+//!    deadlock.
+//! 2. A paused core executes only the commands of the ticket's holder. The exchange between engines continues, so that
+//!    the holder's commands can wait for rows.
+//! 3. Changes during the pause are collected, and the coordinator passes the changes of all cores to the journal as one
+//!    batch. When a core grants the pause, it passes on its earlier changes, so the log has the order of the changes.
+//! 4. Commands that waited for a pause have a turn before the core grants the next one, however many requests there
+//!    are. An endless sequence of transactions therefore starves no client.
+//! 5. A pause that ends incomplete, because its coordinator or a core has left, leaves nothing in the journal: the
+//!    cores do not pass on their changes, and execute no further commands of the pause. This happens when the server
+//!    stops.
+//! 6. Updates from PostgreSQL during a pause are applied afterwards. Before the first command of a pause, all cores
+//!    have applied the same updates; see `postgres`.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,32 +30,32 @@ use tokio::sync::oneshot;
 use super::{CoreMessage, Gate, Refusal, Tables, TablesHandle};
 use crate::error::Error;
 
-/// Whether a core is paused, and for whom.
+/// The state of a core's pause.
 #[derive(Default)]
 pub struct Pause {
     holder: Option<u64>,
     next: VecDeque<(u64, oneshot::Sender<PostgresStand>)>,
-    /// Tasks whose commands wait for the pause's end.
+    /// Tasks whose commands wait for the end of the pause.
     held: Vec<Waker>,
-    /// Those tasks have their turn (invariant 4): no pause is granted.
+    /// Whether those tasks have their turn (invariant 4), and no pause is granted.
     is_their_turn: bool,
-    /// How often the cores were paused so far: the same on all cores, but while one has been released and another not.
+    /// Number of pauses so far. It is the same on all cores, except while a pause is being released.
     epoch: u64,
 }
 
-/// Where a core that grants a pause stands with what PostgreSQL tells.
+/// How far a core that grants a pause has applied updates from PostgreSQL.
 #[derive(Debug, Clone, Copy)]
 pub struct PostgresStand {
     pub number: u64,
-    /// Its outputs reflect it.
+    /// Whether its outputs reflect them.
     pub is_reflected: bool,
 }
 
-/// A pause of all cores, which execute nothing but commands with this ticket until it is dropped.
+/// A pause of all cores. Until it is dropped, they execute only commands with this ticket.
 pub struct Paused {
     handle: Arc<TablesHandle>,
     pub ticket: u64,
-    /// Not all that was to be done was done.
+    /// Whether the operation is incomplete.
     is_abandoned: bool,
 }
 
@@ -92,7 +93,8 @@ impl Paused {
         Ok(())
     }
 
-    /// Hands all that changed since to the journal, as one batch, and lets the cores go on. `gate` then waits for it.
+    /// Passes all changes of the pause to the journal as one batch, and resumes the cores. `gate` then waits for the
+    /// batch.
     ///
     /// # Errors
     /// The journal has stopped, or the server is stopping.
@@ -106,7 +108,7 @@ impl Paused {
         self.finish_with(taken, tables, gate)
     }
 
-    /// As [`Paused::finish`], where it is known what the cores have changed.
+    /// As [`Paused::finish`], if the changes of the cores are known.
     ///
     /// # Errors
     /// As [`Paused::finish`].
@@ -122,7 +124,8 @@ impl Paused {
         }
     }
 
-    /// In a cluster each core numbers and logs what changed of its slots; what all these wait for is waited for here. So it is whole on each core.
+    /// In a cluster, each core numbers and logs the changes of its slots, and `gate` waits for all of them. The
+    /// operation is therefore atomic on each core.
     async fn finish_numbered(mut self, gate: &mut Gate) -> Result<(), Refusal> {
         let number = |tables: Rc<Tables>| async move { tables.number_transaction() };
         let handle = self.handle.clone();
@@ -156,7 +159,7 @@ impl Paused {
     ) -> Result<(), Refusal> {
         let mut changes: Vec<LogEntry> = Vec::new();
         for (core, own) in taken.into_iter().enumerate() {
-            // Definitions are the same on every core.
+            // All cores have the same definitions.
             let is_kept = |change: &LogEntry| {
                 core == 0 || !matches!(change, LogEntry::Create { .. } | LogEntry::Drop { .. })
             };
@@ -172,7 +175,7 @@ impl Paused {
         appended
     }
 
-    /// Lets the cores go on where nothing was written.
+    /// Resumes the cores after an operation without writes.
     pub fn end_reading(mut self) {
         self.is_abandoned = false;
     }
@@ -199,18 +202,18 @@ impl Tables {
         self.pause.borrow().holder.is_some()
     }
 
-    /// How many coordinators wait for a pause.
+    /// Number of coordinators that wait for a pause.
     #[cfg(test)]
     pub fn pauses_wanted(&self) -> usize {
         self.pause.borrow().next.len()
     }
 
-    /// Of what several cores read of base rows in one epoch, none has a part of a transaction that another lacks.
+    /// If several cores read base rows in the same epoch, either all of them see a transaction's changes or none does.
     pub fn epoch(&self) -> u64 {
         self.pause.borrow().epoch
     }
 
-    /// As the epoch, for what is read or computed from PostgreSQL's rows too.
+    /// As [`Tables::epoch`], including rows of PostgreSQL and rows computed from them.
     pub fn moment(&self) -> (u64, u64) {
         (self.epoch(), self.postgres_position())
     }
@@ -249,15 +252,15 @@ impl Tables {
 
     fn grant(&self, ticket: u64, granted: oneshot::Sender<PostgresStand>) {
         self.commit();
-        // Messages of before the pause hold no changes of the pause, which other nodes receive later.
+        // Send earlier messages first: they contain no changes of the pause, which other nodes receive later.
         self.send_exchange();
         *self.transaction_changes.borrow_mut() = Some(Vec::new());
         self.pause.borrow_mut().holder = Some(ticket);
-        // An error means that the coordinator is gone; it releases what it was granted, this included.
+        // An error means that the coordinator is gone; it releases every granted pause, including this one.
         let _ = granted.send(self.stand());
     }
 
-    /// Whether what this ticket's holder has asked may be executed; without a ticket it may.
+    /// Whether commands with this ticket may be executed; without a ticket, always.
     pub fn is_held_by(&self, ticket: Option<u64>) -> bool {
         ticket.is_none() || self.pause.borrow().holder == ticket
     }
@@ -279,7 +282,7 @@ impl Tables {
             .take()
             .unwrap_or_default();
         if !is_abandoned {
-            // Rows whose time had come. A failure is kept, and refuses the next write.
+            // Expired rows were removed. A failure is recorded and makes the next write fail.
             if self.is_replicated() {
                 let _ = self.number_transaction();
             } else if !rest.is_empty() {
@@ -288,13 +291,13 @@ impl Tables {
         }
         self.apply_held_updates();
         self.take_held_view();
-        // Rows whose time came in the pause could not go.
+        // Rows that expired during the pause could not be removed.
         self.wake_maintenance();
         if held.is_empty() {
             return self.grant_next();
         }
         held.into_iter().for_each(Waker::wake);
-        // Behind them in the loop's queue. Who needs more than this turn waits for the next one.
+        // Queued behind those tasks. A task that needs more than this turn waits for the next one.
         let tables = self.clone();
         tokio::task::spawn_local(async move {
             tokio::task::yield_now().await;
@@ -302,7 +305,7 @@ impl Tables {
         });
     }
 
-    /// Numbers and logs what changed in a pause of a cluster's node; gives what is to be waited for.
+    /// Numbers and logs the changes of a pause on a cluster's node. Returns the conditions to wait for.
     fn number_transaction(&self) -> Result<Gate, Refusal> {
         let mut gate = Gate::default();
         self.take_transaction_changes();

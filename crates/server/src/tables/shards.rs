@@ -1,4 +1,4 @@
-//! Where there are several cores: what their engines say to one another (see `larder_join`'s exchange), and who waits.
+//! The exchange of this core's engine with others (see `larder_join`'s exchange), and the tasks that wait for it.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -23,36 +23,37 @@ use super::{CoreMessage, Gate, Refusal, Tables, Unanswered};
 use crate::cluster::View;
 use crate::spaces::{Spaces, copies};
 
-/// Rows that one turn touches for other cores.
+/// Rows that one turn processes for other cores.
 const TURN_ROWS: usize = 4096;
-/// A read waits no longer for rows of a node that cannot be reached while the map has it up: it may be back, or its lease end and others have
-/// its rows. Of rows that the map gives to nobody that is up it says so at once.
+/// Maximum time that a read waits for rows of an unreachable node that is up according to the map: it may return, or
+/// its lease expires and its rows get other owners. If the map shows that a row's owner is down, the read fails
+/// immediately.
 const UNREACHED_MAX: Duration = Duration::from_secs(3);
-/// How often the shares of the memory limit are looked at.
+/// Interval at which the shares of the memory limit are computed.
 const SHARE_EVERY: Duration = Duration::from_millis(100);
 
-/// A core's part among others.
+/// A core's share of the tables, and its exchange.
 pub struct Sharing {
-    /// Replaced when others own what they did not.
+    /// Replaced when owners change.
     shard: RefCell<Rc<Shard>>,
     pub(super) exchange: RefCell<Exchange>,
-    /// Reads that wait for rows of other cores.
+    /// Tasks that wait for rows of other cores.
     pub(super) waiting: RefCell<Vec<Waker>>,
-    /// There are other nodes, or may be.
+    /// Whether there are, or may be, other nodes.
     is_in_cluster: bool,
-    /// With engines of other nodes, in a cluster.
+    /// Conversations with engines of other nodes, in a cluster.
     pub(super) conversations: RefCell<Option<Conversations>>,
     pub(super) unsent: Unsent,
-    /// The last that was taken, in a cluster.
+    /// The current view, in a cluster.
     pub(super) view: RefCell<Option<Arc<View>>>,
-    /// Of the last view whose joins are here.
+    /// The epoch of the last view whose joins are declared here.
     epoch_of_map: Cell<u64>,
-    /// A join that the map has is not declared here: rows that it computes would seem to be absent.
+    /// Whether a join of the map is not declared here. Its rows would seem to be absent.
     lacks_joins: Cell<bool>,
     owners_since: Cell<u64>,
-    /// A view that came in a pause, which is taken at its end.
+    /// A view that arrived during a pause, to be applied at its end.
     pub(super) held_view: RefCell<Option<Arc<View>>>,
-    /// A row was told when to go.
+    /// Notified when a row gets an expiry time.
     expiring: Notify,
     pub(super) going: RefCell<OwnExpiry>,
 }
@@ -78,20 +79,19 @@ impl Sharing {
         }
     }
 
-    /// Which part it is, and who has the others.
+    /// Returns this core's share, and the owners of the others.
     pub fn shard(&self) -> Rc<Shard> {
         self.shard.borrow().clone()
     }
 
-    /// Says that there are other nodes.
+    /// Marks this node as a member of a cluster.
     pub(super) fn in_cluster(mut self) -> Sharing {
         self.is_in_cluster = true;
         self.exchange.borrow_mut().remember_told();
         self
     }
 
-    /// Tells other cores of changes; `gate` then waits for those who have the rows.
-    /// Says whether there was anybody to tell.
+    /// Sends changes to other cores; `gate` then waits for those that have the rows. Returns whether there were any.
     pub(super) fn export(
         &self,
         changes: &[LogEntry],
@@ -116,17 +116,19 @@ impl Sharing {
         is_told
     }
 
-    /// The last change that others were told of.
+    /// The last change that was sent to other cores.
     pub(super) fn last_exported(&self) -> u64 {
         self.exchange.borrow().sequence()
     }
 
-    /// A reader is to forget what it was told, and is told nothing more of it: gives what it is to acknowledge that with.
+    /// Ends the conversation with a reader, which must drop the rows that it received. Returns the mark with which it
+    /// must acknowledge that.
     pub(super) fn end_reader(&self, reader: u16) -> u64 {
         self.exchange.borrow_mut().end_reader(reader)
     }
 
-    /// Own slots went to others in these terms: until the map says to whom, nobody owns them, and questions of maps before it are not answered.
+    /// Handles own slots that moved to other nodes in these terms. Until the map names the owners, the slots have none,
+    /// and requests of earlier maps are not answered.
     pub(super) fn disown(&self, engine: &mut Engine, spaces: &Spaces, slots: &[(u16, u64)]) {
         let before = self.shard();
         let is_gone = |slot: u16| {
@@ -151,7 +153,7 @@ impl Sharing {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Whoever has rows of these slots is to forget them: what that is to be acknowledged with.
+    /// Makes readers drop the rows of these slots. Returns the mark with which they must acknowledge that.
     pub(super) fn withdraw(&self, slots: &[u16]) -> u64 {
         let mut runs: Vec<(u16, u16)> = Vec::new();
         for &slot in slots {
@@ -167,7 +169,7 @@ impl Sharing {
         self.exchange.borrow().is_acknowledged(exports)
     }
 
-    /// As [`Sharing::is_acknowledged`], by the first places only: own cores come before those of other nodes.
+    /// As [`Sharing::is_acknowledged`], for the first `places` places only: own cores precede those of other nodes.
     pub(super) fn is_acknowledged_by_first(&self, places: usize, exports: u64) -> bool {
         let exchange = self.exchange.borrow();
         exchange.is_acknowledged_by_first(places, exports)
@@ -186,13 +188,13 @@ impl Tables {
         self.wake_maintenance();
     }
 
-    /// Whether messages of other engines are yet to be processed.
+    /// Whether messages of other engines have not been processed.
     pub fn has_unprocessed(&self) -> bool {
         let sharing = self.sharing.as_ref();
         sharing.is_some_and(|sharing| sharing.exchange.borrow().has_unprocessed())
     }
 
-    /// Processes messages of other engines for a turn; says whether those were all.
+    /// Processes messages of other engines for one turn. Returns whether all are processed.
     pub fn process_messages(&self) -> bool {
         if !self.has_unprocessed() {
             return true;
@@ -202,7 +204,7 @@ impl Tables {
         !self.has_unprocessed()
     }
 
-    /// Takes a view, at once or when the pause ends that there is.
+    /// Applies a view, immediately or at the end of the current pause.
     pub fn receive_view(&self, view: Arc<View>) {
         match &self.sharing {
             Some(sharing) if self.is_paused() => *sharing.held_view.borrow_mut() = Some(view),
@@ -210,7 +212,7 @@ impl Tables {
         }
     }
 
-    /// Takes the view that came in the pause that has ended.
+    /// Applies the view that arrived during the pause.
     pub(super) fn take_held_view(&self) {
         let held = self
             .sharing
@@ -221,11 +223,11 @@ impl Tables {
         }
     }
 
-    /// From now on others own what `view` says: what was read of rows that changed their owner is forgotten, with what was computed
-    /// from it.
+    /// Changes the owners to those of the view. Replicas of rows whose owner has changed are dropped, with what was
+    /// computed from them.
     pub fn take_view(&self, view: &Arc<View>) {
         let Some(sharing) = &self.sharing else { return };
-        // One is not another's shard, however few there are.
+        // At least two, because with one shard the engine would consider all rows its own.
         let (index, count) = (self.index as u16, view.places.count().max(2));
         let mut engine = self.engine.borrow_mut();
         let owners = match &self.replicated {
@@ -238,7 +240,7 @@ impl Tables {
         self.spaces.owners_changed(&sharing.shard(), &shard);
         *sharing.shard.borrow_mut() = Rc::new(shard);
         let before = sharing.view.replace(Some(view.clone()));
-        // In a map that this node has not seen, owners may have been others.
+        // If maps were skipped, owners may have changed in between.
         let is_same = |before: Arc<View>| {
             before.map.epoch().0 + 1 >= view.map.epoch().0
                 && before.owners == view.owners
@@ -264,7 +266,8 @@ impl Tables {
         self.wake_maintenance();
     }
 
-    /// Another core's engine will not say what it kept back: what it said before is forgotten, and what was computed from it.
+    /// Handles an engine on another core of this node that dropped its withheld messages: its rows are dropped, with
+    /// what was computed from them.
     pub fn owner_lost(&self, owner: u16, upto: u64) {
         let Some(sharing) = &self.sharing else { return };
         let mut engine = self.engine.borrow_mut();
@@ -290,17 +293,17 @@ impl Tables {
         .await;
     }
 
-    /// Processes them for a turn; says whether there are more.
+    /// Processes messages of other engines for one turn. Returns whether there is more to do.
     pub(super) fn exchange(&self) -> bool {
         let Some(sharing) = &self.sharing else {
             return false;
         };
-        // Who asks for a part gets what the indexes say lies there.
+        // Requests for parts are answered from the indexes, which must be up to date.
         self.note_moved_objects();
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         if engine.next_expiry().is_some_and(|at| at <= now) {
-            // What others are given is without them.
+            // Expired rows must not be sent.
             engine.begin(now);
             let _ = self.log(&mut engine, &mut Gate::default());
         }
@@ -309,7 +312,7 @@ impl Tables {
             exchange.step_with(engine, &mut self.spaces.parts(), now, TURN_ROWS)
         });
         drop(exchange);
-        // Own rows do not change by it.
+        // Processing does not change own rows.
         let _ = self.log(&mut engine, &mut Gate::default());
         drop(engine);
         if progress.supplied || !self.has_unprocessed() {
@@ -318,7 +321,7 @@ impl Tables {
         progress.more
     }
 
-    /// Tells other cores which of their changes all outputs here reflect.
+    /// Acknowledges to other cores the changes that all outputs here reflect.
     pub(super) fn acknowledge(&self) {
         if let Some(sharing) = &self.sharing {
             let engine = self.engine.borrow();
@@ -328,7 +331,7 @@ impl Tables {
         }
     }
 
-    /// Sends the messages of this core's engine to the others. It is called before anything else is sent to a core that relies on them.
+    /// Sends the messages of this core's engine to the others. Must be called before any message that relies on them.
     pub fn send_exchange(&self) {
         let Some(sharing) = &self.sharing else { return };
         let mut exchange = sharing.exchange.borrow_mut();
@@ -346,7 +349,7 @@ impl Tables {
         }
     }
 
-    /// Sends messages to another core's engine, of this or another node.
+    /// Sends messages to another engine, on this or another node.
     pub(super) fn send_engine_messages(&self, to: u16, messages: Vec<larder_join::EngineMessage>) {
         if usize::from(to) >= self.handle.cores() {
             if let Some(place) = self.place(to) {
@@ -359,7 +362,7 @@ impl Tables {
         }
     }
 
-    /// Asks other cores for rows that reads need; returns what was asked for, `None` if it is nothing.
+    /// Requests rows that reads need from other cores. Returns the requested ranges, or `None` if there are none.
     pub(super) fn request_rows(
         &self,
         needed: Vec<(u16, KeyRange)>,
@@ -375,10 +378,10 @@ impl Tables {
         Some(needed)
     }
 
-    /// Waits until the rows are here.
+    /// Waits until the rows have arrived.
     ///
     /// # Errors
-    /// Who owns them cannot be reached, or nobody owns them.
+    /// The owner cannot be reached, or there is none.
     pub(super) async fn wait_for_rows(&self, awaited: &[(u16, KeyRange)]) -> Result<(), Refusal> {
         let Some(sharing) = &self.sharing else {
             return Ok(());
@@ -415,10 +418,10 @@ impl Tables {
         .await
     }
 
-    /// Waits until all rows of other nodes that are here are surely kept fresh, or are forgotten.
+    /// Waits until the freshness of all replicas of other nodes' rows is guaranteed, or they are dropped.
     ///
     /// # Errors
-    /// It takes too long.
+    /// The time limit was exceeded.
     pub(super) async fn wait_until_subscribed(&self) -> Result<(), Refusal> {
         let Some(sharing) = &self.sharing else {
             return Ok(());
@@ -439,7 +442,8 @@ impl Tables {
         .await
     }
 
-    /// Whether some rows of a range are of nobody who is up, as the map has it: not those that are on their way from one node to another.
+    /// Whether some rows of a range have no owner that is up, according to the map. Rows that are moving between nodes
+    /// do not count.
     fn is_lost(&self, owner: u16, range: &KeyRange) -> bool {
         let Some(view) = self.view() else {
             return false;
@@ -472,7 +476,7 @@ impl Tables {
         (Code::ClusterDown, message)
     }
 
-    /// A node in words.
+    /// Formats a node's name for messages.
     pub fn node_name(&self, node: larder_cluster::map::NodeId) -> String {
         let view = self.view();
         let member = view.as_ref().and_then(|view| view.map.member(node));
@@ -482,7 +486,7 @@ impl Tables {
         }
     }
 
-    /// Whether this node is one of many, or may be.
+    /// Whether this node is, or may be, one of several.
     #[inline]
     pub fn is_in_cluster(&self) -> bool {
         self.sharing
@@ -490,31 +494,31 @@ impl Tables {
             .is_some_and(|sharing| sharing.is_in_cluster)
     }
 
-    /// What this core goes by, in a cluster.
+    /// The current view of this core, in a cluster.
     pub fn view(&self) -> Option<Arc<View>> {
         self.sharing.as_ref()?.view.borrow().clone()
     }
 
-    /// Of the map that this core goes by, with the joins and spaces that it has; 0 before there is one.
+    /// The epoch of the map that this core has applied, including its joins and spaces; 0 before the first.
     pub fn epoch_of_map(&self) -> u64 {
         let sharing = self.sharing.as_ref();
         sharing.map_or(0, |sharing| sharing.epoch_of_map.get())
     }
 
-    /// The first epoch that is known in which owners are as they are.
+    /// The earliest known epoch with the current owners.
     pub fn owners_since(&self) -> u64 {
         let sharing = self.sharing.as_ref();
         sharing.map_or(0, |sharing| sharing.owners_since.get())
     }
 
-    /// Waits until the map of this epoch, or a later one, is here.
+    /// Waits until the map of this epoch, or a later one, is applied.
     pub async fn wait_for_epoch(&self, epoch: u64) {
         while self.epoch_of_map() < epoch {
             self.wait_for_news().await;
         }
     }
 
-    /// Waits until there is a newer view, or a while.
+    /// Waits for a newer view, for a limited time.
     pub async fn wait_for_news(&self) {
         let Some(sharing) = &self.sharing else { return };
         let mut has_waited = false;
@@ -528,13 +532,13 @@ impl Tables {
         .await;
     }
 
-    /// Whether a join that the map has is not declared here: nothing of tables is answered until it is.
+    /// Whether a join of the map is not declared here. Commands on tables must wait until it is.
     #[inline]
     pub fn lacks_joins(&self) -> bool {
         self.sharing.as_ref().is_some_and(|it| it.lacks_joins.get())
     }
 
-    /// Whether the joins and the spaces are here that the map has.
+    /// Whether this core has the joins and spaces of the map.
     pub fn has_definitions(&self) -> bool {
         let Some(view) = self.view() else { return true };
         let (wanted, engine) = (view.map.joins(), self.engine.borrow());
@@ -544,7 +548,7 @@ impl Tables {
             && self.has_spaces_of(&view.map)
     }
 
-    /// After joins were declared or dropped, or the map has others.
+    /// Updates the state after joins were declared or dropped, or the map has others.
     pub fn note_definitions(&self) {
         let (Some(sharing), Some(view)) = (&self.sharing, self.view()) else {
             return;
@@ -564,7 +568,8 @@ impl Tables {
         }
     }
 
-    /// Has the reply of a read wait until all who were told of changes of what it read reflect them: no later read of outputs shows less.
+    /// Makes the reply to a read wait until all readers reflect the changes of the rows that it returns. No later read
+    /// of outputs then shows an older state.
     pub fn wait_for_told(&self, command: Command<'_>, gate: &mut Gate) {
         let Some(sharing) = &self.sharing else { return };
         let exchange = sharing.exchange.borrow();
@@ -582,7 +587,7 @@ impl Tables {
         }
     }
 
-    /// Reads what joins compute, or PostgreSQL keeps, waiting for rows, and while it is computed, as often as it takes.
+    /// Reads computed rows or rows of PostgreSQL. Waits for rows and computations, as often as necessary.
     pub async fn read_waiting<T>(
         &self,
         ticket: Option<u64>,
@@ -595,7 +600,7 @@ impl Tables {
             self.wait_while_paused(ticket).await;
         }
         loop {
-            // Its own rows are another's when the lease has ended, as it may have while this waited.
+            // After the lease has expired, which may happen during a wait, other nodes may own the rows.
             self.ensure_lease()?;
             let done = match ticket {
                 None => self.with_deferred_reads(|| self.read(&mut read)),
@@ -627,17 +632,17 @@ impl Tables {
         }
     }
 
-    /// Whether the table of a key is kept in PostgreSQL.
+    /// Whether a key's table is in PostgreSQL.
     pub fn is_mapped(&self, key: &[u8]) -> bool {
         self.handle.has_mapped_tables && self.engine.borrow().is_supplied(key)
     }
 
-    /// Whether joins compute the table of a key.
+    /// Whether joins compute a key's table.
     pub fn is_computed(&self, key: &[u8]) -> bool {
         self.engine.borrow().table_of(key) == Some(true)
     }
 
-    /// Removes rows as they expire, for the cores that have replicas of them. Runs for ever.
+    /// Removes rows as they expire, for the cores that have replicas of them. Never returns.
     pub async fn expire(self: Rc<Self>) {
         let Some(sharing) = &self.sharing else { return };
         loop {
@@ -656,8 +661,8 @@ impl Tables {
         }
     }
 
-    /// Gives each engine what the others, and what is not in engines, leave of the memory limit, and no less than its share of what engines may have.
-    /// Runs for ever.
+    /// Gives each engine the part of the memory limit that other engines and other memory leave, and at least its share
+    /// of the engines' part. Never returns.
     pub async fn share_memory(self: Rc<Self>, limit_bytes: usize) {
         let used = &self.handle.used_bytes;
         let mut tick = tokio::time::interval(SHARE_EVERY);
@@ -676,7 +681,8 @@ impl Tables {
     }
 }
 
-/// The last change that was told of what is under this key: of its row, and if there are objects, whose copies others hold, of its object.
+/// Returns the last change that was sent of a key: of its row and, if there are objects with copies on other places, of
+/// its object.
 fn told_of(exchange: &Exchange, key: &[u8], has_objects: bool) -> Option<u64> {
     let of_object = match has_objects {
         true => with_object_row(key, |row| exchange.last_told(row)),

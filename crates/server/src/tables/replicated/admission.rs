@@ -1,13 +1,14 @@
-//! What may be executed here now, and what its reply then waits for.
+//! Admission: the commands that may be executed here now, and the conditions of their replies.
 //!
 //! ```text
-//!   write ─ admit ─► executed ─► numbered ─► the gate has its tickets ─► all acknowledged: the reply leaves
-//!   read  ─ admit ─► executed;  the gate has the tickets of what it may have seen, and, without a lease, what replicas are to confirm
+//!   write ─ admit ─► executed ─► numbered ─► the gate has its tickets ─► all acknowledged: the reply is sent
+//!   read  ─ admit ─► executed;  the gate has the tickets of changes that it may show and, without a lease, confirmations of replicas
 //! ```
 //!
-//! 1. A reply leaves when everything that it shows or says is committed. If that cannot be known any more, the connection is closed.
-//! 2. Without a lease that surely lasts nothing is changed; base rows of one slot are read if all its replicas in sync confirm that there is no
-//!    other owner; nothing else is.
+//! 1. A reply is sent when all changes that it shows or reports are committed. If that can no longer be determined, the
+//!    connection is closed.
+//! 2. Without a lease that is certainly valid, nothing is changed. Base rows of one slot can be read if all its in-sync
+//!    replicas confirm that there is no other owner; other reads are rejected.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -23,24 +24,24 @@ use larder_types::{text_row, with_object_row};
 use super::{Replicated, Settlement, State};
 use crate::tables::{Gate, Refusal, Tables};
 
-/// How long a reply is held back when the lease has ended: then it is unknown what became of it.
+/// Maximum time for which a reply is delayed after the lease has expired. The outcome is then unknown.
 const UNKNOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// Whether a command is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admitted {
     Now,
-    /// When [`Tables::replication_progress`] is another.
+    /// Retry when [`Tables::replication_progress`] has changed.
     Later,
 }
 
-/// What replies wait for, of a gate.
+/// The replication conditions of a gate.
 #[derive(Debug, Default)]
 pub struct Awaits {
     tickets: Vec<Ticket>,
-    /// All changes up to this one of the core, and how many had ended unknown when this was noted.
+    /// All changes of the core up to this one, and the number of changes with unknown outcome when this was recorded.
     upto: Option<(u64, u64)>,
-    /// The same of other cores of the node, by their numbers.
+    /// The same for other cores of the node, by number.
     other_cores: Vec<(usize, (u64, u64))>,
     confirmations: Vec<Confirmation>,
 }
@@ -52,7 +53,7 @@ impl Awaits {
         }
     }
 
-    /// Adds what the other waits for.
+    /// Adds the other's conditions.
     pub fn join(&mut self, other: Awaits) {
         other.tickets.into_iter().for_each(|it| self.wait_for(it));
         self.upto = match (self.upto, other.upto) {
@@ -77,29 +78,30 @@ impl Awaits {
     }
 }
 
-/// Waits for the changes of both, each of which must not be among those that end unknown.
+/// Combines two conditions: the changes of both, none of which may have an unknown outcome.
 fn later(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.max(other.0), one.1.min(other.1))
 }
 
 impl Tables {
-    /// Whether rows of this core are of a cluster.
+    /// Whether the rows of this core belong to a cluster.
     #[inline]
     pub fn is_replicated(&self) -> bool {
         self.replicated.is_some()
     }
 
-    /// A number that changes whenever something that waits for replication may go on.
+    /// A number that changes whenever a task that waits for replication may continue.
     pub fn replication_progress(&self) -> u64 {
         let replicated = self.replicated.as_ref();
         replicated.map_or(0, |replicated| replicated.progress.get())
     }
 
-    /// Whether a command on rows may be executed; to be asked right before. `gate` then has what the reply waits for, beside what it changes.
-    /// `whole`: it is of a transaction that was admitted, and has begun.
+    /// Checks that a command on rows may be executed; must be called right before the execution. `gate` then has the
+    /// conditions of the reply, apart from the command's own changes. `whole`: whether the command belongs to an
+    /// admitted transaction that has begun.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason why it is rejected.
     pub fn admit(
         &self,
         command: Command<'_>,
@@ -132,13 +134,14 @@ impl Tables {
         }
     }
 
-    /// How many changes were numbered so far.
+    /// Number of changes that were numbered.
     pub fn numbered_changes(&self) -> u64 {
         let replicated = self.replicated.as_ref();
         replicated.map_or(0, |replicated| replicated.state.borrow().numbered)
     }
 
-    /// Has the reply of a write that left some of its rows as they were wait for what changed them before, as that of a read does: it shows that.
+    /// For a write that left some of its rows unchanged: makes the reply wait for the earlier changes of these rows, as
+    /// for a read, because it shows their state.
     pub fn wait_for_seen(&self, command: Command<'_>, gate: &mut Gate) {
         self.wait_for_told(command, gate);
         let Some(replicated) = self.replicated.as_ref().filter(|_| is_of_rows(command)) else {
@@ -147,7 +150,7 @@ impl Tables {
         let engine = self.engine.borrow();
         let mut state = replicated.state.borrow_mut();
         state.note_lease();
-        // An error would have refused the write.
+        // An error would have rejected the write.
         if let Ok(Some(awaits)) = state.admit_read(command, boot_ms(), &engine)
             && !awaits.is_over()
         {
@@ -156,10 +159,10 @@ impl Tables {
         }
     }
 
-    /// Waits until all that was executed on this core is committed: for reads of several slots that have no gate.
+    /// Waits until everything that was executed on this core is committed, for reads of several slots without a gate.
     ///
     /// # Errors
-    /// The lease may have ended, or what became of some of it will not be known.
+    /// The lease may have expired, or the outcome of some changes will be unknown.
     pub async fn wait_until_committed(&self) -> Result<(), Refusal> {
         let Some(replicated) = &self.replicated else {
             return Ok(());
@@ -176,10 +179,10 @@ impl Tables {
         polled.await.map_err(unknown)
     }
 
-    /// Whether writes may be taken at all.
+    /// Checks that writes are possible at all.
     ///
     /// # Errors
-    /// The lease may have ended.
+    /// The lease may have expired.
     pub(in crate::tables) fn ensure_lease(&self) -> Result<(), Refusal> {
         match &self.replicated {
             None => Ok(()),
@@ -189,10 +192,10 @@ impl Tables {
 }
 
 impl Replicated {
-    /// Ready when all that a gate waits for has come.
+    /// Returns ready when all conditions of a gate are met.
     ///
     /// # Errors
-    /// It will not be known.
+    /// The outcome will be unknown.
     pub fn poll(&self, awaits: &mut Awaits) -> Poll<Result<(), &'static str>> {
         let state = self.state.borrow();
         let Some(replication) = &state.replication else {
@@ -238,7 +241,7 @@ impl Replicated {
             return Poll::Ready(Ok(()));
         }
         if !awaits.has_changes() {
-            // Replicas confirm a read without any lease, or their connection ends.
+            // Replicas confirm a read without a lease, or their connection ends.
             return Poll::Pending;
         }
         let without_ms = boot_ms().saturating_sub(state.lease_until_ms());
@@ -259,7 +262,7 @@ impl State {
         }
     }
 
-    /// To wait for all that was executed.
+    /// Returns the condition that everything executed is committed.
     fn await_all(&self) -> Result<Awaits, Refusal> {
         self.ensure_lease(boot_ms())?;
         let mut awaits = Awaits::default();
@@ -309,7 +312,7 @@ impl State {
             });
             match admission {
                 Admission::Now => {}
-                // What began is done to its end: it will be unknown, if it must be.
+                // A transaction that has begun is completed; if necessary, its outcome is unknown.
                 Admission::Later | Admission::NoLease | Admission::TooFewCopies { .. } if whole => {
                 }
                 Admission::TooFewCopies { copies, needed } => {
@@ -323,7 +326,7 @@ impl State {
         Ok(admitted)
     }
 
-    /// What a read waits for; `None`: it is to be tried again.
+    /// Returns the conditions of a read; `None` if it must be retried.
     fn admit_read(
         &mut self,
         command: Command<'_>,
@@ -334,7 +337,7 @@ impl State {
         let is_base = |key: &[u8]| engine.table_of(key) != Some(true) && !engine.is_supplied(key);
         let mut is_wide = false;
         match command.spec.keys {
-            // Rows of many slots, of which some may be another's at any time.
+            // Rows of many slots, some of which may get another owner at any time.
             Keys::None if self.has_released() => return Ok(None),
             Keys::None | Keys::JoinRange => is_wide = true,
             Keys::Range => {
@@ -345,7 +348,7 @@ impl State {
                             return Ok(None);
                         }
                     }
-                    // Of many slots: some may be another's at any time.
+                    // Many slots, some of which may get another owner at any time.
                     None if is_base(lo) && self.has_released() => return Ok(None),
                     None => is_wide = true,
                 }
@@ -412,7 +415,7 @@ impl State {
         }
     }
 
-    /// Waits for what is under way of one more row of a slot that is read.
+    /// Adds the uncommitted changes of another row of a slot that is read.
     fn await_row(&self, slot: u16, row: &[u8], now_ms: u64, awaits: &mut Awaits) {
         let Some(replication) = self
             .replication
@@ -452,7 +455,7 @@ impl super::Changes {
 }
 
 fn is_of_rows(command: Command<'_>) -> bool {
-    // What spaces read is looked after where they are read.
+    // Reads of spaces are checked where they are executed.
     command.spec.group != Group::Spaces
         && !matches!(
             command.id(),

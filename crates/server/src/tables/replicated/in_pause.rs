@@ -1,7 +1,8 @@
 //! Changes of a pause, from their execution until replicas have acknowledged them.
 //!
-//! A transaction over several cores reads its own writes, also in outputs that other cores of the node compute. So the node's own cores receive
-//! changes during the pause, while they have no numbers. Other nodes receive nothing that shows such changes before replicas have them.
+//! A transaction over several cores reads its own writes, also in outputs that other cores of the node compute. The
+//! node's own cores therefore receive changes during the pause, before these have numbers. Other nodes receive nothing
+//! that shows such changes before replicas have them.
 //!
 //! ```text
 //!                                           own cores                   other nodes
@@ -10,13 +11,13 @@
 //!  end of the pause ─ end_unnumbered        receive a Settlement        held until the changes are settled
 //!  turn ─ settle_changes                    receive the next one        receive Changes
 //! ```
-//!
-//! 1. From the end of the pause until its changes are settled, a reply that may show outputs waits for these changes ([`super::Awaits`]).
-//! 2. If one of the changes ends unknown, the own cores are sent `OwnerLost` before the settlement that says so. So they drop what they computed
-//!    from the change before any reply that waited for it fails.
-//! 3. The reply to a command in the pause waits for own cores only, that to the transaction for other nodes too.
-//! 4. A `Supply` for another node is not held if none of its rows has an unnumbered change. Otherwise two nodes whose transactions need rows
-//!    of each other would both wait until their pauses time out.
+//! 1. From the end of the pause until its changes are settled, a reply that may show outputs waits for these changes
+//!    ([`super::Awaits`]).
+//! 2. If the outcome of one of the changes is unknown, the own cores receive `OwnerLost` before the settlement that
+//!    reports this. They drop the outputs computed from the change before any reply that waited for it fails.
+//! 3. The reply to a command in the pause waits only for own cores, that to the transaction also for other nodes.
+//! 4. A `Supply` for another node is not withheld if none of its rows has an unnumbered change. Otherwise two nodes
+//!    whose transactions need rows of each other would both wait until their pauses time out.
 
 use std::cell::Cell;
 
@@ -25,37 +26,37 @@ use larder_join::{Engine, EngineMessage};
 use super::Replicated;
 use crate::tables::{CoreMessage, Gate, Tables};
 
-/// How many changes a core has executed, and what has become of them.
+/// The number of changes that a core has executed, and their outcome.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settlement {
-    /// For another core: those that it may show.
+    /// In a message to another core: the changes that this core may show.
     pub executed: u64,
-    /// The number of changes that are committed or ended unknown.
+    /// Number of changes that are committed or have an unknown outcome.
     pub settled: u64,
-    /// The number of changes that ended unknown.
+    /// Number of changes with an unknown outcome.
     pub unknown: u64,
 }
 
 impl Settlement {
-    /// The changes that a reply waits for, and how many had ended unknown; `None` if all are settled.
+    /// Returns the changes that a reply must wait for, and the number of unknown outcomes; `None` if all are settled.
     pub fn upto(self) -> Option<(u64, u64)> {
         (self.settled < self.executed).then_some((self.executed, self.unknown))
     }
 }
 
-/// This core's changes of a pause that other engines may know of.
+/// Changes of this core's pause that other engines may know.
 #[derive(Default)]
 pub(super) struct InPause {
-    /// While there are changes without numbers: the last export that came before them.
+    /// While there are changes without numbers: the last export before them.
     exported_before: Cell<Option<u64>>,
-    /// Own cores were sent rows while there were changes without numbers.
+    /// Whether own cores received rows while there were changes without numbers.
     is_shared: Cell<bool>,
-    /// Own cores have rows that show changes up to this one, which are not settled.
+    /// Set if own cores have rows that show unsettled changes, the last of which is this one.
     pub shared_upto: Cell<Option<u64>>,
 }
 
 impl InPause {
-    /// Decides what of `messages` to another engine waits for numbers. Notes that an own core is sent rows.
+    /// Whether a message to another engine must wait for numbers. Records that an own core receives rows.
     pub fn is_held(&self, engine: &Engine, to_own_core: bool, message: &EngineMessage) -> bool {
         if self.exported_before.get().is_none() {
             return false;
@@ -74,7 +75,7 @@ impl InPause {
 }
 
 impl Tables {
-    /// Notes that rows are changed in a pause. It is called before the changes are exported.
+    /// Records that rows are changed in a pause. Must be called before the changes are exported.
     pub(in crate::tables) fn note_unnumbered(&self) {
         let (Some(replicated), Some(sharing)) = (&self.replicated, &self.sharing) else {
             return;
@@ -84,7 +85,7 @@ impl Tables {
         exported_before.set(Some(last));
     }
 
-    /// Lets the messages that waited for numbers wait for replicas, and `gate` for the engines of other nodes.
+    /// Makes the messages that waited for numbers wait for replicas, and `gate` for the engines of other nodes.
     pub(in crate::tables) fn end_unnumbered(&self, replicated: &Replicated, gate: &mut Gate) {
         let in_pause = &replicated.in_pause;
         let (Some(sharing), Some(_)) = (&self.sharing, in_pause.exported_before.take()) else {
@@ -103,7 +104,7 @@ impl Tables {
         self.wake_maintenance();
     }
 
-    /// Whether the engines that have been sent changes up to this export reflect them.
+    /// Whether the engines that received changes up to this export reflect them.
     pub(in crate::tables) fn is_export_reflected(&self, export: u64) -> bool {
         let Some(sharing) = &self.sharing else {
             return true;
@@ -119,7 +120,7 @@ impl Tables {
         }
     }
 
-    /// Sends own cores what has become of changes that they have rows of.
+    /// Sends the outcome of changes to own cores that have rows of them.
     pub(super) fn send_settlement(&self, settlement: Settlement) {
         let from = self.index;
         for core in (0..self.handle.cores()).filter(|core| *core != from) {
@@ -127,7 +128,7 @@ impl Tables {
         }
     }
 
-    /// Receives what has become of another core's changes.
+    /// Receives the outcome of another core's changes.
     pub fn receive_settlement(&self, from: usize, settlement: Settlement) {
         if let Some(replicated) = &self.replicated {
             replicated.state.borrow_mut().other_cores[from] = settlement;

@@ -1,21 +1,22 @@
-//! What this core's engine says of its own rows to others, until all that was executed before is committed.
+//! Withheld messages: messages about own rows to other engines, until all changes that were executed before them are
+//! committed.
 //!
-//! 1. Messages to one engine leave in their order.
-//! 2. Where a change before a message ended unknown, the message never leaves: the conversation ends in which it was, and what the other has
-//!    of this core's rows is forgotten.
-//! 3. What was to be said in a conversation that has ended is said in no other: it would come before what the next one begins with, and nobody would hear of
-//!    what has changed in between.
+//! 1. Messages to one engine are sent in order.
+//! 2. If the outcome of a change before a message is unknown, the message is never sent: its conversation ends, and the
+//!    reader drops the rows of this core.
+//! 3. Messages of a conversation that has ended are not sent in another one: they would precede the rows with which it
+//!    begins, and changes in between would be lost.
 
 use larder_join::EngineMessage;
 
-/// What a message waits for that shows changes without numbers; see [`KeptBack::number`].
+/// The condition of a message that shows changes without numbers; see [`KeptBack::number`].
 pub const UNNUMBERED: u64 = u64::MAX;
 
 #[derive(Default)]
 pub struct KeptBack(Vec<(u64, u16, Vec<EngineMessage>)>);
 
 impl KeptBack {
-    /// Takes from `messages` those that must wait until so many changes are settled.
+    /// Takes from `messages` those that must wait until `upto` changes are settled.
     pub fn keep(
         &mut self,
         upto: u64,
@@ -29,24 +30,24 @@ impl KeptBack {
         }
     }
 
-    /// The changes that [`UNNUMBERED`] messages wait for have numbers now, up to this one.
+    /// Makes [`UNNUMBERED`] messages wait for the changes up to this one, because their changes now have numbers.
     pub fn number(&mut self, upto: u64) {
         let unnumbered = self.0.iter_mut().filter(|(upto, ..)| *upto == UNNUMBERED);
         unnumbered.for_each(|(waits_for, ..)| *waits_for = upto);
     }
 
-    /// Takes out what may leave now.
+    /// Removes and returns the messages that may be sent now.
     pub fn let_go(&mut self, settled: u64) -> Vec<(u16, Vec<EngineMessage>)> {
         let free = self.0.extract_if(.., |(upto, ..)| *upto <= settled);
         free.map(|(_, to, messages)| (to, messages)).collect()
     }
 
-    /// The conversation with this one has ended.
+    /// Drops the messages to a reader whose conversation has ended.
     pub fn drop_for(&mut self, reader: u16) {
         self.0.retain(|(_, to, _)| *to != reader);
     }
 
-    /// To whom something was kept back, which is dropped.
+    /// Drops all messages. Returns the readers to which they were addressed.
     pub fn drop_all(&mut self) -> Vec<u16> {
         let mut to: Vec<u16> = self.0.drain(..).map(|(_, to, _)| to).collect();
         to.sort_unstable();

@@ -1,25 +1,32 @@
-//! Rows of a cluster: what this core has of slots, as their owner and as a replica of others.
+//! Rows of a cluster: the slots of this core, as their owner and as a replica of other places.
 //!
 //! ```text
-//!   command ─ admit ─► engine ─ what rows were before ─► number ─► journal, with the turn's other records
-//!                                                          │
-//!   end_turn: flush ─► one message for each replica ───────┴────► Acknowledged ─► gates open, exchange is let go
+//!   command ─ admit ─► engine ─ former rows ─► number ─► journal, with the turn's other records
+//!                                                │
+//!   end_turn: flush ─► one message per replica ──┴────► Acknowledged ─► gates open, exchange messages are released
 //!
 //!   view ─ assign ─► Opened: copies become rows of the engine       Closed: rows of the engine become copies
 //! ```
 //!
-//! The rules are those of `larder_cluster::replication`; here is its host. `admission` says what may be executed and what its reply waits for,
-//! `numbering` gives changes their numbers, `turn` is the end of a core's turn, `view` acts on a new map, `arrivals` takes messages of other
-//! places and `carrier` sends them, `links` are these connections, `kept_back` holds what other engines may not know yet, `in_pause` says what they know of a
-//! transaction over several cores. Rows are in `rows` (the engine's) and `copies` (all
-//! others), each with a `value`; the journal's entries are in `entries`, its snapshots in `snapshot`.
+//! `larder_cluster::replication` contains the protocol; this module is its host:
 //!
-//! Only with `cluster.mode = "etcd"` is there a [`Replicated`].
+//! - `admission`: the commands that may be executed, and the conditions of their replies.
+//! - `numbering`: the numbers of changes.
+//! - `turn`: the end of a core's turn.
+//! - `view`: the application of a new map.
+//! - `arrivals`: messages from other places; `carrier` sends messages, over `links`.
+//! - `kept_back`: messages that other engines must not receive yet; `in_pause` has the rules for transactions over
+//!   several cores.
+//! - `rows` (in the engine), `copies` (all others) and `value` (their encoding).
+//! - `entries` and `snapshot`: the journal's entries and snapshots.
 //!
-//! 1. A slot's rows are in the engine if and only if this place owns the slot, and its owner's log numbers each of their changes.
-//! 2. What happens to a slot is in the journal before a message that relies on it leaves.
-//! 3. Neither a client nor the engine of another node learns of a change before it is committed. Engines of the node's own cores do in a
-//!    pause: see `in_pause`.
+//! A [`Replicated`] exists only with `cluster.mode = "etcd"`.
+//!
+//! 1. A slot's rows are in the engine if and only if this place owns the slot, and its owner's log numbers each of
+//!    their changes.
+//! 2. A change of a slot's state is in the journal before a message that relies on it is sent.
+//! 3. No client and no engine of another node learns of a change before it is committed. Engines of the node's own
+//!    cores do during a pause: see `in_pause`.
 
 mod admission;
 mod arrivals;
@@ -66,86 +73,87 @@ use kept_back::KeptBack;
 use links::Links;
 use rows::Groups;
 
-/// One core's part.
+/// One core's part of replication.
 pub struct Replicated {
     state: RefCell<State>,
     carrier: RefCell<Option<Rc<dyn Carrier>>>,
     links: RefCell<Option<Rc<Links>>>,
     kept_back: RefCell<KeptBack>,
     in_pause: InPause,
-    /// Changes whenever something that waits may go on.
+    /// Incremented whenever a waiting task may continue.
     progress: Cell<u64>,
-    /// Told when fillings are to go on in some milliseconds.
+    /// Notified when fillings must continue after some milliseconds.
     fills: Notify,
 }
 
 struct State {
     core: u16,
     cores: u16,
-    /// `None` before the map knows this node.
+    /// `None` before the map contains this node.
     replication: Option<Replication>,
-    /// What the journal had, until then.
+    /// The slots that the journal contained, until then.
     found: BTreeMap<u16, Copy>,
     groups: Groups,
     copies: Copies,
-    /// Of the turn.
+    /// The output of this turn.
     out: Outputs,
     log: LoggedRecords,
     changes: Changes,
-    /// By number, what has become of the changes of each core of this node that this core may show (see `in_pause`).
+    /// The outcome of changes that this core may show, by the number of the node's core that made them (see
+    /// `in_pause`).
     other_cores: Vec<Settlement>,
-    /// What a change's value and a record are encoded in, one after another.
+    /// Buffers for encoding a change's value and a record.
     value: Vec<u8>,
     encoded: Vec<u8>,
-    /// Of this life, once a map has this node in it.
+    /// The lease of this incarnation, once a map contains this node.
     lease: Option<Held>,
-    /// Replies wait for the replicas in sync.
+    /// Whether replies wait for the in-sync replicas.
     waits_for_replicas: bool,
-    /// What replication was told of each slot.
+    /// The last assignment of each slot.
     assigned: BySlot<Rc<Assignment>>,
-    /// The view that was acted on last.
+    /// The last applied view.
     taken: Option<Arc<View>>,
-    /// Slots that an owner has begun to fill or to follow up since: it may go by another map.
+    /// Slots that an owner has begun to fill or to update since then, possibly because of another map.
     begun: BTreeSet<u16>,
-    /// Which connection the stream of an owner comes over.
+    /// The connection of each owner's stream.
     sources: BTreeMap<Place, u64>,
-    /// Nodes whose connection is there: which it is, and how many of their cores replication was told of.
+    /// Connected nodes, with the connection and the number of their cores for which streams were started.
     reached: BTreeMap<NodeId, (u64, u16)>,
-    /// The cores of each node, by the last view.
+    /// The number of cores of each node, in the last view.
     cores_of: BTreeMap<NodeId, u16>,
-    /// Nodes that own slots are to be sent to.
+    /// Nodes that must receive changes of own slots.
     wanted: BTreeSet<NodeId>,
-    /// Copies that do not count, for the journal; before anything else of replication.
+    /// Records of discarded copies, to be logged before any other record of replication.
     dropped: Vec<Record>,
-    /// Changes of own rows so far.
+    /// Number of changes of own rows.
     numbered: u64,
-    /// The journal lacks something that was put out: nothing is taken any more.
+    /// Whether the journal lacks a record. Nothing is accepted any more.
     is_broken: bool,
     ticked_ms: u64,
     limits: Limits,
-    /// Own slots that are to be others', and what readers of their rows are to acknowledge first.
+    /// Own slots that will be given away, with the mark that readers of their rows must acknowledge first.
     withdrawn: BTreeMap<u16, u64>,
-    /// Slots without whole copy, or whose owner has an old disk: they were told of.
+    /// Slots that were reported because they have no complete copy, or because their owner has an old disk.
     troubled: BTreeMap<u16, &'static str>,
 }
 
-/// How far the journal has what was put out.
+/// Which records the journal has made durable.
 #[derive(Default)]
 struct LoggedRecords {
-    /// How many records each append brought it to.
+    /// The number of records after each append.
     appended: VecDeque<(u64, larder_journal::Ticket)>,
     records: u64,
 }
 
-/// Changes of this core in the order of their execution.
+/// Changes of this core in the order of execution.
 #[derive(Default)]
 struct Changes {
-    /// Those from `settled` on.
+    /// The changes from `settled` on.
     waiting: VecDeque<Ticket>,
     executed: u64,
-    /// So many are committed or unknown.
+    /// Number of changes that are committed or have an unknown outcome.
     settled: u64,
-    /// How many of all ended unknown.
+    /// Number of changes with an unknown outcome.
     unknown: u64,
 }
 
@@ -202,7 +210,7 @@ impl State {
         Place { node, core }
     }
 
-    /// Has the owner of slots go by the lease as it is now: it may have been given up within a turn.
+    /// Passes the current lease to the owner of slots, because it may have been given up within a turn.
     fn note_lease(&mut self) {
         let until_ms = self.lease_until_ms();
         if let Some(replication) = &mut self.replication {
@@ -216,7 +224,7 @@ impl State {
 }
 
 impl Tables {
-    /// How it stands with the replicas of this core's own slots.
+    /// Returns statistics of the replication of this core's own slots.
     pub(super) fn replication_figures(&self) -> larder_cluster::replication::Figures {
         let figures = |replicated: &Replicated| {
             let state = replicated.state.borrow();
@@ -226,7 +234,7 @@ impl Tables {
         replicated.and_then(figures).unwrap_or_default()
     }
 
-    /// Rows of objects that came into the engine, or left it, with their slots, since it was last asked.
+    /// Returns the objects' rows that entered or left the engine with their slots since the last call.
     pub(super) fn take_moved_objects(&self) -> Vec<Box<[u8]>> {
         let replicated = self.replicated.as_ref();
         replicated.map_or_else(Vec::new, |replicated| {
@@ -234,7 +242,7 @@ impl Tables {
         })
     }
 
-    /// What copies of other places' rows take.
+    /// Memory of copies of other places' rows.
     pub(super) fn copies_bytes(&self) -> usize {
         let replicated = self.replicated.as_ref();
         replicated.map_or(0, |replicated| {
@@ -243,7 +251,7 @@ impl Tables {
     }
 }
 
-/// Splits the state for a call of replication that touches rows.
+/// Splits the state for a call of replication that accesses rows.
 macro_rules! with_rows {
     ($state:expr, $engine:expr, |$replication:ident, $rows:ident, $out:ident| $call:expr) => {{
         let State {

@@ -1,4 +1,5 @@
-//! The end of a core's turn: records to the journal, then messages to other places; and what became of both.
+//! The end of a core's turn: sends records to the journal, then messages to other places, and handles the outcome of
+//! both.
 
 use std::time::Duration;
 
@@ -12,16 +13,16 @@ use super::rows::AllRows;
 use super::{Replicated, Settlement, State, with_rows};
 use crate::tables::{CoreMessage, Tables};
 
-/// Time is looked at so often.
+/// Interval at which replication checks the time, in milliseconds.
 pub(super) const TICK_MS: u64 = 100;
-/// Fillings go on after so long.
+/// Pause between steps of fillings.
 const FILL_PAUSE: Duration = Duration::from_millis(2);
 
-/// A slot with a copy too few is a harm of its own, so fillings yield less than other background work.
+/// A slot with too few copies is a risk in itself, so fillings yield less than other background work.
 const FILL_SHARE_MIN: f64 = 0.25;
 
 impl Tables {
-    /// Wakes maintenance as often as replication looks at the time. Runs for ever.
+    /// Wakes maintenance at the interval of replication's clock. Never returns.
     pub async fn run_replication(self: std::rc::Rc<Self>) {
         let Some(replicated) = &self.replicated else {
             return;
@@ -38,7 +39,7 @@ impl Tables {
         }
     }
 
-    /// Hands the turn's records and changes to the journal, and its messages to their connections.
+    /// Passes the turn's records and changes to the journal, and its messages to their connections.
     pub(in crate::tables) fn end_replication_turn(&self) {
         let Some(replicated) = &self.replicated else {
             return;
@@ -46,7 +47,7 @@ impl Tables {
         let now_ms = boot_ms();
         self.pass_on(replicated, now_ms);
         self.commit();
-        // What needs no sync is often there at once.
+        // Records that need no sync are often durable immediately.
         if replicated.state.borrow().log.has_more(self) {
             self.pass_on(replicated, now_ms);
             self.commit();
@@ -54,7 +55,7 @@ impl Tables {
         self.settle_changes(replicated);
     }
 
-    /// Takes in what the journal has, and passes on what follows.
+    /// Processes the journal's progress, and sends what follows from it.
     fn pass_on(&self, replicated: &Replicated, now_ms: u64) {
         let engine = &mut *self.engine.borrow_mut();
         let mut state = replicated.state.borrow_mut();
@@ -89,7 +90,7 @@ impl Tables {
         self.disown(engine, &closed);
     }
 
-    /// The journal first; what it does not take is said to nobody.
+    /// Appends to the journal first; messages about records that it rejects are not sent.
     fn send_out(&self, replicated: &Replicated, state: &mut State) {
         if let Err(error) = state.append_records(&mut self.producer.borrow_mut()) {
             tracing::error!(%error, "what happened to slots is not in the journal");
@@ -116,7 +117,7 @@ impl Tables {
         }
     }
 
-    /// Rows move to where they belong now. Gives the slots that were closed, with the terms of their new owners.
+    /// Moves rows into and out of the engine. Returns the slots that were closed, with the terms of their new owners.
     pub(super) fn act_on_events(
         &self,
         replicated: &Replicated,
@@ -193,7 +194,7 @@ impl Tables {
             }
         }
         if let (Some(sharing), false) = (&self.sharing, leaving.is_empty()) {
-            // In order: those of one map come in the order of their numbers.
+            // In order, because the slots of one map have ascending numbers.
             let told = sharing.withdraw(&leaving);
             withdrawn.extend(leaving.iter().map(|slot| (*slot, told)));
             self.wake_maintenance();
@@ -202,9 +203,9 @@ impl Tables {
         closed.into_iter().map(of_term).collect()
     }
 
-    /// Slots that are to be others', whose readers have forgotten them, may be given away.
+    /// Gives away slots whose readers have dropped the rows.
     fn release_slots(&self, state: &mut State) {
-        // What is executed in a pause was not to meet such slots.
+        // Commands during a pause must not encounter such slots.
         if state.withdrawn.is_empty() || self.is_paused() {
             return;
         }
@@ -227,7 +228,7 @@ impl Tables {
         });
     }
 
-    /// Looks what became of changes, and lets go what waited for them.
+    /// Determines the outcome of changes, and releases what waited for them.
     fn settle_changes(&self, replicated: &Replicated) {
         let mut state = replicated.state.borrow_mut();
         let State {
@@ -278,7 +279,7 @@ impl Tables {
         }
     }
 
-    /// Takes from messages to another engine what it may not receive yet, and keeps it.
+    /// Takes from `messages` to another engine those that must be withheld, and keeps them.
     pub(in crate::tables) fn keep_back(&self, to: u16, messages: &mut Vec<EngineMessage>) {
         let Some(replicated) = &self.replicated else {
             return;
@@ -295,24 +296,24 @@ impl Tables {
         }
     }
 
-    /// The conversation in which this one read rows of this engine has ended.
+    /// Drops the withheld messages to a reader whose conversation has ended.
     pub(in crate::tables) fn drop_kept_back(&self, reader: u16) {
         if let Some(replicated) = &self.replicated {
             replicated.kept_back.borrow_mut().drop_for(reader);
         }
     }
 
-    /// Another engine is to forget what it has of this one's rows: some of what it was to be told will never be known.
+    /// Makes another engine drop the rows of this one: the outcome of some changes that it had to receive is unknown.
     fn end_conversation_with(&self, reader: u16) {
         if usize::from(reader) >= self.handle.cores() {
-            // It forgets when it learns of that, and is waited for until it has.
+            // The reader drops the rows when the connection ends, and the owner waits until it has.
             let why =
                 "whether some rows that you are to be told of were kept is unknown: read them anew";
             return self.end_reader(reader, why);
         }
         let Some(sharing) = &self.sharing else { return };
         let from = self.index as u16;
-        // Writes that it was to reflect wait until it has forgotten.
+        // Writes that the reader had to reflect wait until it has dropped the rows.
         let upto = sharing.end_reader(reader);
         let message = CoreMessage::OwnerLost { from, upto };
         self.handle.send(usize::from(reader), message);
@@ -320,7 +321,7 @@ impl Tables {
 }
 
 impl super::LoggedRecords {
-    /// How many records the journal has by now, if it is more than it was.
+    /// Returns the number of durable records, if it has grown.
     fn durable(&mut self, tables: &Tables) -> Option<u64> {
         let mut upto = None;
         while let Some((records, ticket)) = self.appended.front()
