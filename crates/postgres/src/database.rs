@@ -32,8 +32,8 @@ use crate::stats::{Credit, Stats};
 use crate::verify::Verified;
 use crate::work::Written;
 
-/// How long requests wait for the stream after the start, or after a stream was abandoned for a new one. Later ones are
-/// rejected.
+/// Maximum time that requests wait for the stream after the start, or after a stream was abandoned for a new one. Later
+/// requests are rejected.
 const PATIENCE: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -208,7 +208,7 @@ struct Life {
     /// Requests that wait for the stream, until `patient_until`.
     held: Vec<Request>,
     patient_until: Instant,
-    /// When the rows here stopped being kept up to date.
+    /// The time since which the rows in memory are no longer kept up to date.
     lost_at: Option<Instant>,
     failure: Option<Error>,
 }

@@ -38,7 +38,7 @@ struct ConnectionTurn<'s, 'i> {
     core: &'s Rc<Core>,
     snapshot: &'s Snapshot,
     begun: Instant,
-    /// When the last request ended.
+    /// The end time of the last request.
     clock: Instant,
     gets: GetRun<'s, 'i>,
 }

@@ -42,7 +42,7 @@ pub(super) struct State {
     pub reads_replicas: bool,
     /// Requests of this batch that are forwarded to other cores.
     pub forwarded: Option<Box<Forwarded>>,
-    /// When the next request began to wait for slots that are moving to another node.
+    /// The time at which the next request began to wait for slots that are moving to another node.
     pub slots_awaited: Option<Instant>,
     /// Set by the command being executed: whether it failed, the store it is counted under, the number of its keys, and
     /// how many of them were absent.

@@ -104,7 +104,7 @@ pub(in crate::resp) struct Routed {
     /// Requests before this index may have been executed; the second value is the cause of the uncertainty.
     unknown: Option<(usize, Rc<str>)>,
     why: Option<Rc<str>>,
-    /// Why the requests were not executed, for [`Target::Part`].
+    /// The reason why the requests were not executed, for [`Target::Part`].
     not_done: Option<Rc<str>>,
     _charge: Charge,
 }
