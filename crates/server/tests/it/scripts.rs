@@ -2,9 +2,9 @@
 //!
 //! A script consists of lines: `# a comment`, a request, and below it, indented by two spaces, the reply in the
 //! format of the tests' client. Words of a request may be quoted; in quotes, `\x00` is a byte below 80. `...` in a
-//! reply matches anything. Each script starts with a new server and one connection. The first line `# cluster.mode =
-//! one` makes the server a cluster of one node. `LARDER_UPDATE_SCRIPTS=1` writes the server's replies into the
-//! scripts, for review after a change.
+//! reply matches anything. Each script starts with a new server and one connection. If its first line is
+//! `# cluster.mode = one`, the server is a cluster of one node. `LARDER_UPDATE_SCRIPTS=1` writes the server's replies
+//! into the scripts, for review after a change.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! EXEC on several cores of a cluster's node: what it reads, and that it ends while slots move; and what of outputs whose rows nobody has.
+//! EXEC on several cores of a node in a cluster: its reads, its completion while slots move, and outputs over rows
+//! that no node has.
 
 use larder_types::{SLOTS, slot_of};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ fn status(cluster: &Cluster, node: usize) -> Value {
     serde_json::from_str(&status).unwrap_or_default()
 }
 
-/// A column whose rows this core of a node with two has.
+/// Returns a column whose rows are on this core of a node with two cores.
 fn column(cluster: &Cluster, node: usize, core: u16) -> String {
     let status = status(cluster, node);
     let is_its = |column: &String| {
@@ -24,7 +25,7 @@ fn column(cluster: &Cluster, node: usize, core: u16) -> String {
     columns.find(is_its).expect("one of them")
 }
 
-/// A join from rows of one core to outputs of another.
+/// Creates a join whose source and output are on different cores.
 fn declare(cluster: &Cluster) {
     let definition = "by|<voter>|<thing> = copy vote|<thing>|<voter>";
     cluster.client(0).create("by", definition);
@@ -44,7 +45,7 @@ fn send_exec(client: &mut Client, commands: &[&[&str]]) {
     client.send(&bytes);
 }
 
-/// The reply to the EXEC of so many commands; nothing if the connection was closed.
+/// Returns the reply to the EXEC of this number of commands, or `None` if the connection was closed.
 fn exec_reply(client: &mut Client, commands: usize) -> Option<String> {
     for _ in 0..=commands {
         client.reply_or_end()?;
@@ -52,7 +53,7 @@ fn exec_reply(client: &mut Client, commands: usize) -> Option<String> {
     client.reply_or_end()
 }
 
-/// What EXEC answers; nothing if the connection was closed.
+/// Executes commands as a transaction. Returns the reply to EXEC, or `None` if the connection was closed.
 fn exec(client: &mut Client, commands: &[&[&str]]) -> Option<String> {
     send_exec(client, commands);
     exec_reply(client, commands.len())
@@ -73,7 +74,7 @@ fn a_transaction_reads_what_joins_compute_of_its_own_writes() {
     );
     let mut busy = cluster.client(0);
     for round in 0..60 {
-        // Changes of the same core that replicas have yet to acknowledge: what it tells others is kept back.
+        // Unreplicated changes of the same core, for which the core withholds its exchange messages.
         let other = format!("vote|{thing}|x{round}");
         busy.send(&request(&["SET", &other, "x"]).repeat(20));
         let mut client = cluster.client(round % 3);
@@ -93,8 +94,8 @@ fn a_transaction_reads_what_joins_compute_of_its_own_writes() {
     }
 }
 
-/// A transaction over both cores of node 0 changes a row whose replica stands still. An output shows the row only when the owner
-/// waits for that replica no more.
+/// A transaction over both cores of node 0 changes a row whose replica is suspended. An output shows the row only
+/// after the owner no longer waits for that replica.
 fn check_output_waits_for_the_replica(reads_at_owner: bool) {
     let options = Options::new(3).set("tables.replicas", 2);
     let Some(cluster) = options.set("server.threads", 2).start() else {
@@ -144,7 +145,8 @@ fn outputs_on_other_cores_show_a_transaction_when_replicas_have_it() {
     check_output_waits_for_the_replica(true);
 }
 
-/// As soon as the map says so: who asked waits for nobody who will not come.
+/// Reads are rejected as soon as the map shows that no node has the rows. They do not wait for a node that cannot
+/// answer.
 #[test]
 fn outputs_of_rows_that_nobody_has_are_refused_at_once() {
     let Some(mut cluster) = Cluster::start(3, &[("server.threads", "2")]) else {
@@ -207,7 +209,7 @@ fn transactions_end_while_their_slots_move_and_read_nothing_old() {
             Some(None) => {}
             None => client = cluster.client(0),
         }
-        // It is looked at rarely: most calls come while they move.
+        // The map is checked rarely, so that most transactions run during the moves.
         number > 20 && number % 10 == 0 && {
             let status = status(&cluster, 1);
             let owner = |column: &str| placed(&status, column)["owner"].clone();
