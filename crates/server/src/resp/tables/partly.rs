@@ -49,7 +49,7 @@ fn is_unknown(reply: &[u8]) -> bool {
 
 fn partly_done(command: &str, said: &str) -> Refusal {
     let message = format!(
-        "{} is done for some of its keys, and for others refused, or unknown: {said}; read them, or send it again, which does no harm to what is done",
+        "{} was executed for some of its keys; for others it was refused, or its outcome is unknown: {said}; read the keys before you send it again",
         command.to_ascii_uppercase()
     );
     (Code::Unknown, message)
