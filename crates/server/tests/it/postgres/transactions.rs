@@ -68,7 +68,7 @@ fn a_transaction_of_at_most_atomic_changes_max_changes_is_seen_whole() {
     client.until("in parts", |client| {
         client.count("transactions_in_parts") == 1
     });
-    client.until("settled", |client| client.figure("settling") == "0");
+    client.until("settled", |client| client.of_postgres("settling") == "0");
     client.check("GET total|bob", "$5|10002");
 }
 
