@@ -1,6 +1,10 @@
 //! Loads on demand, the stream of changes, and their interaction.
 
-use super::cluster::Cluster;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
 use super::{SCHEMA, TABLES, TIMELINE, posts, server, server_with};
 use crate::resp::Client;
@@ -164,11 +168,10 @@ fn a_load_whose_snapshot_is_behind_the_stream_is_done_again() {
     let server = server(&sql.url(), TABLES);
     let mut client = Client::connect(&server);
     client.check("RANGE post|eve| post|eve}", "*0");
+    sql.run("CREATE TABLE probes (n int)");
     sql.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     sql.run("SELECT pg_reload_conf()");
-    while sql.one("SHOW synchronous_standby_names") != "nobody" {
-        std::thread::yield_now();
-    }
+    let prober = commit_until_one_waits(&mut sql);
     let mut writer = sql.another();
     let stuck = std::thread::spawn(move || {
         writer.run("INSERT INTO posts VALUES ('bob', 1, 'one'), ('eve', 1, 'e')");
@@ -187,6 +190,26 @@ fn a_load_whose_snapshot_is_behind_the_stream_is_done_again() {
     sql.run("SELECT pg_reload_conf()");
     assert_eq!(client.reply(), "$3|one");
     stuck.join().unwrap();
+    prober.join().unwrap();
+}
+
+/// Commits transactions until one waits for a standby. Commits do so once the checkpointer has read the configuration, which no
+/// query shows. The thread ends with that commit. It needs the table `probes`.
+fn commit_until_one_waits(sql: &mut Sql) -> JoinHandle<()> {
+    let mut prober = sql.another();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_seen = is_over.clone();
+    let thread = std::thread::spawn(move || {
+        while !is_seen.load(Ordering::Relaxed) {
+            prober.run("INSERT INTO probes VALUES (1)");
+        }
+    });
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    while sql.one(waiting) != "1" {
+        std::thread::yield_now();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    thread
 }
 
 fn a_large_transaction_and_large_values_come_whole() {
