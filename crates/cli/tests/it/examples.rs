@@ -113,7 +113,7 @@ fn sessions(page: &str) -> Vec<(String, String)> {
     commands.collect()
 }
 
-/// Removes durations and rates, which differ between runs.
+/// Removes durations and rates, and the scale of a duration's unit, which differ between runs.
 fn timeless(text: &str) -> String {
     let is_time = |word: &str| {
         let unit = word.trim_end_matches([')', ',', ':']);
@@ -124,5 +124,11 @@ fn timeless(text: &str) -> String {
         let next = words.get(at + 1).and_then(|word| word.lines().next());
         !next.is_some_and(is_time)
     });
-    kept.map(|at| words[at]).collect::<Vec<_>>().join(" ")
+    // On a busy machine, milliseconds replace the microseconds of the page.
+    let without_scale = |word: &str| match word.lines().next().is_some_and(is_time) {
+        true => word.trim_start_matches(['µ', 'm']).to_owned(),
+        false => word.to_owned(),
+    };
+    let kept = kept.map(|at| without_scale(words[at]));
+    kept.collect::<Vec<_>>().join(" ")
 }
