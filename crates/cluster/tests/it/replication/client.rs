@@ -13,6 +13,7 @@ use larder_validate::trace::{Empty, judge};
 use super::host::Table;
 use super::service::SLOTS;
 use super::wire::{Call, Op, Reply, Wire};
+use crate::whole::joins::home;
 
 /// Keys of a slot below this number hold values, the others counters.
 pub const CONTENTS: u8 = 3;
@@ -42,6 +43,9 @@ pub struct Client {
     pub think_us: u64,
     /// No call starts after this time.
     quiet_us: u64,
+    /// Whether some reads are of outputs.
+    pub reads_outputs: bool,
+    pub outputs_read: u64,
     /// The nodes that acknowledged writes of a slot, by term.
     pub acknowledged: BTreeMap<(u16, Term), BTreeSet<At>>,
 }
@@ -61,6 +65,8 @@ impl Client {
             done: 0,
             think_us,
             quiet_us,
+            reads_outputs: false,
+            outputs_read: 0,
             acknowledged: BTreeMap::new(),
         }
     }
@@ -114,20 +120,24 @@ impl Client {
         let slot = self.random.below(SLOTS.into()) as u16;
         let key = self.random.below(KEYS.into()) as u8;
         let what = match self.random.below(5) {
+            0 | 1 if self.reads_outputs && self.random.one_in(2) => Op::Shown,
             0 | 1 => Op::Get,
             _ if key >= CONTENTS => Op::Add(1 + self.random.below(3) as i32),
             2 => Op::Delete,
             _ => Op::Set(u64::from(self.session) << 32 | self.number),
         };
         let call = Call { slot, key, what };
-        self.slot = usize::from(slot);
+        self.slot = match what {
+            Op::Shown => home(usize::from(slot)),
+            _ => usize::from(slot),
+        };
         self.under_way = Some((call, now_us));
         // Usually the server that worked before.
-        let mut to = self.owner[usize::from(slot)];
+        let mut to = self.owner[self.slot];
         if self.random.one_in(8) {
             to = 1 + self.random.index(self.servers);
         }
-        self.owner[usize::from(slot)] = to;
+        self.owner[self.slot] = to;
         out.push(Output::Send(At(to), Wire::Request(self.number, call)));
     }
 
@@ -148,15 +158,17 @@ impl Client {
             _ => 0,
         };
         let what = match call.what {
-            Op::Get if call.key < CONTENTS => What::ReadContent(value),
-            Op::Get => What::ReadCount(value as i64),
+            Op::Get | Op::Shown if call.key < CONTENTS => What::ReadContent(value),
+            Op::Get | Op::Shown => What::ReadCount(value as i64),
             Op::Set(content) => What::WriteContent(content),
             Op::Delete => What::WriteContent(0),
             Op::Add(by) => What::AddCount(by),
         };
         if outcome == Outcome::Done {
             self.done += 1;
-            if call.what != Op::Get {
+            if call.what == Op::Shown {
+                self.outputs_read += 1;
+            } else if call.what != Op::Get {
                 self.last_done_us[usize::from(call.slot)] = now_us;
             }
         }

@@ -11,6 +11,7 @@ use larder_sim::{NodeId as At, Output, Outputs, Start};
 use larder_types::checksum32;
 
 use super::wire::{Call, Op, Peer, Reply, Wire};
+use crate::whole::joins::Joins;
 
 pub use larder_cluster::replication::RowsInMemory as Table;
 
@@ -22,6 +23,10 @@ struct Waiting {
     acknowledged: Option<Ticket>,
     confirmed: Confirmed,
     slot: u16,
+    /// The export that readers of other nodes are to reflect.
+    told: Option<u64>,
+    /// Own changes that a read of an output may show, and how many had ended unknown.
+    upto: Option<(u64, u64)>,
 }
 
 enum Confirmed {
@@ -53,6 +58,8 @@ pub struct Host {
     pub sync_due: bool,
     pub missing: bool,
     pub behind: bool,
+    /// Where outputs are computed.
+    pub joins: Option<Joins>,
 }
 
 /// Decodes the records of a log, up to its torn end.
@@ -129,6 +136,7 @@ impl Host {
             sync_due: false,
             missing: false,
             behind: false,
+            joins: None,
         }
     }
 
@@ -200,6 +208,9 @@ impl Host {
         if let Some(replication) = &mut self.replication {
             replication.owner.set_lease(until_ms);
         }
+        if let Some(joins) = &mut self.joins {
+            joins.lease_until_ms = until_ms;
+        }
     }
 
     pub fn connected(&mut self, peer: At, out: &mut Outputs<Wire>) {
@@ -215,6 +226,9 @@ impl Host {
 
     pub fn lost(&mut self, peer: At, now_ms: u64) {
         self.connected.remove(&peer);
+        if let Some(joins) = &mut self.joins {
+            joins.lost(peer);
+        }
         if let Some(node) = self.greeted.remove(&peer)
             && let Some(replication) = &mut self.replication
         {
@@ -245,7 +259,10 @@ impl Host {
         }
     }
 
-    pub fn tick(&mut self, now_ms: u64, put: &mut Put) {
+    pub fn tick(&mut self, now_ms: u64, put: &mut Put, out: &mut Outputs<Wire>) {
+        if let Some(joins) = &mut self.joins {
+            joins.tick(now_ms, out);
+        }
         if let Some(replication) = &mut self.replication {
             replication.tick(now_ms, put);
         }
@@ -282,6 +299,15 @@ impl Host {
         let Some(replication) = &mut self.replication else {
             return out.push(refuse);
         };
+        if what == Op::Shown {
+            return match &mut self.joins {
+                Some(joins) if joins.computes(slot) => {
+                    joins.read(client, number, slot, key, now_ms);
+                }
+                _ => out.push(refuse),
+            };
+        }
+        let number_of_key = key;
         let key = [b'k', key];
         let before = self.table.get(slot, &key);
         let value = before.as_ref().map_or(0, |bytes| {
@@ -306,6 +332,8 @@ impl Host {
                     false => Confirmed::NotNeeded,
                 },
                 slot,
+                told: (self.joins.as_ref()).and_then(|it| it.last_told(slot, number_of_key)),
+                upto: None,
             });
             return;
         }
@@ -328,6 +356,8 @@ impl Host {
             is_open: false,
         };
         let ticket = replication.change(slot, changed, before, put);
+        let joins = self.joins.as_mut();
+        let told = joins.map(|joins| joins.write(slot, number_of_key, bytes, ticket));
         self.waiting.push(Waiting {
             client,
             number,
@@ -335,6 +365,8 @@ impl Host {
             acknowledged: Some(ticket),
             confirmed: Confirmed::NotNeeded,
             slot,
+            told,
+            upto: None,
         });
     }
 
@@ -343,7 +375,19 @@ impl Host {
             return;
         };
         let owner = &mut replication.owner;
+        let joins = self.joins.as_ref();
         self.waiting.retain_mut(|it| {
+            if let (Some(joins), Some(upto)) = (joins, it.upto) {
+                match joins.are_settled(upto) {
+                    Some(true) => it.upto = None,
+                    Some(false) => return true,
+                    None => return false,
+                }
+            }
+            let is_reflected = |told| joins.is_none_or(|joins| joins.is_reflected(told));
+            if it.told.is_some_and(|told| !is_reflected(told)) {
+                return true;
+            }
             let known = it.acknowledged.as_ref().map(|ticket| owner.outcome(ticket));
             if let Confirmed::ToAsk = it.confirmed
                 && let Some(asked) = owner.confirm(it.slot, now_ms, put)
@@ -367,18 +411,40 @@ impl Host {
         });
     }
 
+    fn follow_joins(&mut self, now_ms: u64, put: &mut Put, out: &mut Outputs<Wire>) {
+        let (Some(joins), Some(replication)) = (&mut self.joins, &mut self.replication) else {
+            return;
+        };
+        joins.follow(replication, &self.table, put, out);
+        let shown = joins.shown(now_ms).into_iter();
+        self.waiting.extend(shown.map(|shown| Waiting {
+            client: shown.client,
+            number: shown.number,
+            reply: Reply::Value(shown.value),
+            acknowledged: None,
+            confirmed: Confirmed::NotNeeded,
+            slot: shown.slot,
+            told: None,
+            upto: Some(shown.upto),
+        }));
+        joins.send(now_ms, &self.connected, out);
+    }
+
     /// Ends the turn: replies, records, messages. The caller makes the map changes that the owner requests.
     pub fn end_turn(&mut self, now_ms: u64, mut put: Put, out: &mut Outputs<Wire>) -> Vec<Ask> {
+        self.follow_joins(now_ms, &mut put, out);
         self.answer(now_ms, &mut put, out);
         if let Some(replication) = &mut self.replication {
-            // No other node computes from these slots.
+            // Without joins no other node computes from these slots.
             let leaving = |event: &Event| match event {
                 Event::Leaving(slot) => Some(*slot),
                 _ => None,
             };
             let leaving: Vec<u16> = put.events.iter().filter_map(leaving).collect();
-            for slot in leaving {
-                replication.owner.released(slot, &mut put);
+            if self.joins.is_none() {
+                for slot in leaving {
+                    replication.owner.released(slot, &mut put);
+                }
             }
             replication.flush(&self.table, now_ms, &mut put);
         }

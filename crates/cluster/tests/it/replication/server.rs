@@ -223,7 +223,7 @@ impl Server {
                 self.live(disk, out);
             }
         }
-        self.host.tick(now_ms, put);
+        self.host.tick(now_ms, put, out);
     }
 }
 

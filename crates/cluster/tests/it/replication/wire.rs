@@ -11,6 +11,8 @@ use larder_cluster::replication::{Ask, Message};
 use larder_sim::{NodeId as At, Output, Outputs};
 use larder_types::VersionId;
 
+use crate::whole::joins::Said;
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wire {
     /// To and from the service: datagrams.
@@ -35,6 +37,8 @@ pub enum Wire {
     Looked(u64, Option<Vec<VersionId>>),
     Part(u64, u16, VersionId),
     PartOf(u64, u16, Option<VersionId>),
+    /// Messages of joins, with the number of their conversation.
+    Join(u64, Said),
     /// To and from a client.
     Request(u64, Call),
     Reply(u64, Reply),
@@ -50,6 +54,8 @@ pub struct Call {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     Get,
+    /// Reads the output that shows the row, on another slot.
+    Shown,
     Set(u64),
     Delete,
     Add(i32),

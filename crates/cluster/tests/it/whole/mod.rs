@@ -9,6 +9,7 @@
 //! | | executed operator requests hold; all slots are at their target placement and accept writes; all nodes that need the live version have it |
 
 mod agent;
+pub mod joins;
 mod node;
 mod operator;
 mod service;
@@ -29,6 +30,7 @@ use larder_types::StoreName;
 use crate::replication::client::{Client, check_history, check_one_owner_a_term};
 use crate::replication::host::Table;
 use crate::replication::wire::Wire;
+use joins::Mistake;
 use node::Node;
 use operator::Operator;
 use service::Service;
@@ -68,6 +70,8 @@ struct Setup {
     think_us: u64,
     bugs: Bugs,
     planted: Planted,
+    /// Nodes compute outputs, with this mistake, and clients read them.
+    joins: Option<Mistake>,
 }
 
 /// Deliberate bugs for the simulation to find.
@@ -98,6 +102,7 @@ impl Setup {
             think_us: random.between(20_000, 80_000),
             bugs: Bugs::default(),
             planted: Planted::default(),
+            joins: None,
         }
     }
 }
@@ -125,9 +130,9 @@ impl larder_sim::Node for Actor {
             _ if me == setup.nodes + 1 => Actor::Operator(Operator::new(setup, start.seed)),
             _ => {
                 let (think_us, nodes) = (setup.think_us, setup.nodes);
-                Actor::Client(Client::new(
-                    me as u32, nodes, start.seed, think_us, QUIET_US,
-                ))
+                let mut client = Client::new(me as u32, nodes, start.seed, think_us, QUIET_US);
+                client.reads_outputs = setup.joins.is_some();
+                Actor::Client(client)
             }
         }
     }
@@ -253,6 +258,12 @@ fn check(run: &mut Run) {
     let end = check_copies(world);
     check_one_owner_a_term(clients(world));
     check_history(clients(world), &SLOTS, &end, CALM_US);
+    let read: u64 = clients(world).map(|client| client.outputs_read).sum();
+    assert_eq!(
+        world.setup().joins.is_some(),
+        read > 0,
+        "{read} outputs were read"
+    );
 }
 
 /// A node returns with an empty disk, or with its disk of some seconds ago, while all others are healthy. Nothing is lost.
@@ -497,4 +508,58 @@ fn a_write_that_is_acknowledged_before_all_in_sync_have_it_is_found() {
         |_| {},
         |setup| setup.bugs.acknowledges_before_all = true,
     );
+}
+
+fn with_joins(case: &mut Case) {
+    case.setup.joins = Some(Mistake::None);
+}
+
+/// Reads of outputs are judged as reads of the rows that they show.
+#[test]
+fn outputs_of_rows_of_other_nodes_show_what_was_acknowledged_whatever_fails() {
+    for_each_seed(40, 4_000, |seed| run(seed, &with_joins));
+}
+
+/// Messages between nodes are late and no connection breaks, so that only leases tell a reader that it was given up.
+fn with_late_messages(case: &mut Case) {
+    with_cuts(case, |number| {
+        let nodes = [At(1 + number % 4), At(1 + (number + 1) % 4)];
+        let [from, to] = nodes;
+        (3_500_000, vec![(from, to), (to, from)])
+    });
+}
+
+/// Nothing fails but that messages are held up, for so long, between these nodes.
+fn with_cuts(case: &mut Case, cut: impl Fn(usize) -> (u64, Vec<(At, At)>)) {
+    with_joins(case);
+    (case.setup.loses_a_disk, case.setup.service_fails) = (false, false);
+    case.options.break_one_in = 0;
+    case.options.break_after_us = LASTS_US_MAX;
+    case.plan.0.clear();
+    for number in 0..20 {
+        let (for_us, links) = cut(number);
+        let at_us = 3_000_000 + number as u64 * 600_000;
+        let cuts = links.into_iter();
+        let cuts = cuts.map(|(from, to)| (at_us, Fault::Cut { from, to, for_us }));
+        case.plan.0.extend(cuts);
+    }
+}
+
+fn check_join_mistake_found(scenario: fn(&mut Case), mistake: Mistake) {
+    check_found(30, scenario, |setup| setup.joins = Some(mistake));
+}
+
+#[test]
+fn a_lost_message_with_changes_is_found() {
+    check_join_mistake_found(with_joins, Mistake::LosesChanges);
+}
+
+#[test]
+fn a_reader_that_trusts_rows_for_ever_is_found() {
+    check_join_mistake_found(with_late_messages, Mistake::TrustsForEver);
+}
+
+#[test]
+fn a_write_that_is_answered_before_outputs_reflect_it_is_found() {
+    check_join_mistake_found(with_late_messages, Mistake::AnswersEarly);
 }

@@ -15,6 +15,7 @@ use larder_sim::{Input, NodeId as At, Output, Outputs, Random, Start};
 use larder_types::VersionId;
 
 use super::agent::{Agent, News, Writing};
+use super::joins::{Joins, MARGIN_MS, TRUST_MS};
 use super::stores::{Look, Stores};
 use super::view::{read_map, without};
 use super::{SERVICE, SLOTS, Setup};
@@ -27,6 +28,7 @@ const TICK_US: u64 = 40_000;
 pub struct Node {
     at: At,
     name: NodeName,
+    began_ms: u64,
     setup: Setup,
     random: Random,
     pub host: Host,
@@ -64,7 +66,9 @@ pub struct Node {
 impl Node {
     pub fn start(setup: &Setup, start: Start<'_>, out: &mut Outputs<Wire>) -> Node {
         let name: NodeName = format!("n{}", start.me.0).parse().expect("a name");
-        let host = Host::found(&start, SLOTS.to_vec(), setup.syncs_always, setup.bugs, out);
+        let mut host = Host::found(&start, SLOTS.to_vec(), setup.syncs_always, setup.bugs, out);
+        host.joins =
+            (setup.joins).map(|mistake| Joins::new(start.me, setup.nodes, mistake, start.now_us));
         let writer = |of: &str| Writer::new(format!("{of}-{name}"), start.seed);
         let writers = [
             (Writing::Register, "life"),
@@ -75,6 +79,7 @@ impl Node {
         out.push(Output::Wake(start.now_us + 1));
         Node {
             at: start.me,
+            began_ms: start.now_us / 1_000,
             setup: setup.clone(),
             random: Random::stream(start.seed, 3),
             host,
@@ -116,7 +121,8 @@ impl Node {
         match input {
             Input::Tick => {
                 self.agent.tick(now_ms, out);
-                self.host.tick(now_ms, &mut put);
+                self.host.tick(now_ms, &mut put, out);
+                self.prove(now_ms, out);
                 self.pull(now_ms, out);
                 self.report(now_ms);
                 self.give_away();
@@ -178,6 +184,11 @@ impl Node {
                 self.agent.tick(now_ms, out);
             }
             Wire::Hello(node) => self.host.hello(from, node, now_ms),
+            Wire::Join(conversation, said) => {
+                if let Some(joins) = &mut self.host.joins {
+                    joins.hear(from, conversation, said, now_ms, out);
+                }
+            }
             Wire::Peer(Peer(bytes)) => self.host.receive(from, &bytes, now_ms, put),
             Wire::Request(number, mut call) => {
                 call.slot = SLOTS[usize::from(call.slot)];
@@ -200,9 +211,7 @@ impl Node {
                 if let Some(entry) = self.agent.mirror.get("map").cloned() {
                     self.take_map(now_ms, &entry, put, out);
                 }
-                if self.identity.is_none() && self.agent.is_confirmed {
-                    self.prove(out);
-                }
+                self.prove(now_ms, out);
             }
             News::Renewed => self.lend(),
             // A new lease starts a new incarnation.
@@ -255,8 +264,13 @@ impl Node {
         }
     }
 
-    /// Proves the disk, or discards its contents.
-    fn prove(&mut self, out: &mut Outputs<Wire>) {
+    /// Proves the disk, or discards its contents. With joins, a new life must not end the one before while readers may still trust the rows
+    /// that it sent, so the node waits.
+    fn prove(&mut self, now_ms: u64, out: &mut Outputs<Wire>) {
+        let is_early = self.host.joins.is_some() && now_ms < self.began_ms + TRUST_MS + MARGIN_MS;
+        if self.identity.is_some() || !self.agent.is_confirmed || is_early {
+            return;
+        }
         let member = self
             .map
             .as_ref()
@@ -367,6 +381,14 @@ impl Node {
             self.is_over = true;
             self.host.replace("over", b"1".to_vec(), out);
             return;
+        }
+        if let Some(joins) = &mut self.host.joins {
+            let at = |node: NodeId| At(map.name_of(node)[1..].parse().expect("n and a number"));
+            let owner = |slot: &u16| map.slots().of(*slot).placed.owner.map(at);
+            let owners = SLOTS.iter().map(owner).collect();
+            let up = (map.members().iter()).filter(|it| it.state == State::Up);
+            joins.take_map(map.epoch().0, owners, up.map(|it| at(it.id)).collect());
+            joins.live(life.map_or(0, |it| it.0) * u64::from(self.is_member), out);
         }
         if self.is_member {
             self.host.begin(member.id, now_ms, put, out);
