@@ -49,7 +49,7 @@ bench-spaces: ## Hotels by their attributes, beside PostgreSQL; by what they fin
 	cargo build --release --locked --package larder-cli --package larder-bench
 	@for part in $(SPACE_PARTS); do target/release/larder-bench $$part --larder target/release/larder $(ARGS) || exit 1; done
 
-bench-postgres-transaction: ## One PostgreSQL transaction of a million rows, until all joins have applied it. ARGS='--set postgres.atomic_changes_max=1000000'.
+bench-postgres-transaction: ## One PostgreSQL transaction of a million rows, until all joins have applied it. ARGS='--set postgres.atomic_changes_max=100000'.
 	@scripts/setup-bench twip
 	@scripts/setup test
 	cargo build --release --locked --package larder-cli

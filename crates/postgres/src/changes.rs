@@ -44,6 +44,14 @@ impl Patch {
     pub fn apply(&self, before: &[u8]) -> Option<Vec<u8>> {
         self.mapping.patched(before, &self.cells)
     }
+
+    fn bytes(&self) -> usize {
+        let bytes = |cell: &Cell| match cell {
+            Cell::Text(text) => text.len(),
+            Cell::Null | Cell::Unchanged => 0,
+        };
+        self.cells.iter().map(bytes).sum()
+    }
 }
 
 impl Change {
@@ -60,6 +68,17 @@ impl Change {
             }
             Change::Clear { prefix } => Range::prefix(prefix),
             Change::Forget { range } => range.clone(),
+        }
+    }
+
+    /// Returns the bytes of its key and its values.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Change::Put { key, value } => key.len() + value.len(),
+            Change::Patch { key, patch } => key.len() + patch.bytes(),
+            Change::Remove { key } => key.len(),
+            Change::Clear { prefix } => prefix.len(),
+            Change::Forget { range } => range.lo.len() + range.hi.len(),
         }
     }
 }

@@ -48,7 +48,7 @@ counters! {
     loaded_rows,
     /// Transactions received by replication
     transactions,
-    /// Transactions with more than 1024 changes, which are applied in parts
+    /// Transactions with more than `postgres.atomic_changes_max` changes or 64 MiB, which are applied in parts
     transactions_in_parts,
     /// 1 while a transaction is applied in parts; reads may then see a part of it
     settling,

@@ -32,6 +32,8 @@ use begin::{begin_stream, settle};
 
 /// Maximum number of changes in one part of a transaction that is too large to be passed on in one step.
 const PART: usize = 1024;
+/// Maximum number of bytes of the keys and values of one transaction that is passed on in one step.
+const BATCH_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of stream events received before loads, writes and timers are served.
 const EVENTS_A_TURN: usize = 256;
 /// Maximum number of changes that were passed on but not applied. A single transaction that is passed on in one step
@@ -78,6 +80,8 @@ pub struct Session {
     in_transaction: bool,
     /// Changes that were not passed on yet.
     batch: Vec<Change>,
+    /// Bytes of their keys and values.
+    batch_bytes: usize,
     /// For a transaction that is passed on in parts: the number of changes passed on, and when that started.
     parts: Option<(u64, Instant)>,
     /// Number of transactions that were passed on in parts and are not visible completely yet.
@@ -144,6 +148,7 @@ impl Session {
             is_resumed,
             in_transaction: false,
             batch: Vec::new(),
+            batch_bytes: 0,
             parts: None,
             settling: 0,
             credit: Arc::new(Semaphore::new(CREDIT)),
@@ -274,7 +279,7 @@ impl Session {
                 let message = pgoutput::decode(data);
                 let message = message.map_err(|error| Error::Unreachable(error.to_string()))?;
                 self.translate(&message);
-                if self.batch.len() > self.batch_max() {
+                if self.batch.len() > self.batch_max() || self.batch_bytes > BATCH_BYTES_MAX {
                     Stats::set(&self.stats.settling, 1);
                     let (changes, _) = self.parts.get_or_insert((0, Instant::now()));
                     *changes += self.batch.len() as u64;
@@ -323,8 +328,10 @@ impl Session {
 
     fn translate(&mut self, message: &pgoutput::Message) {
         let (merge, batch, stats) = (&mut self.merge, &mut self.batch, &self.stats);
+        let bytes = &mut self.batch_bytes;
         let mut each = |change: Change| {
             merge.change(&change);
+            *bytes += change.bytes();
             batch.push(change);
         };
         let mut misfit = |mapping: &Mapping, misfit: &Misfit| {
@@ -356,6 +363,7 @@ impl Session {
     /// applied, all changes up to `position` are.
     async fn flush(&mut self, position: Lsn, sink: &dyn Fn(Event)) {
         let changes = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
         if self.parts.is_none() {
             return self.hand_on(changes, position, sink).await;
         }

@@ -305,8 +305,8 @@ sections! {
         connections: u32 = 4, "connections", between(1, 100);
         /// Maximum number of rows of one load. A read that needs more is rejected; use a narrower range.
         load_rows_max: u64 = 1_000_000, "rows";
-        /// Maximum number of changes of one transaction that become visible atomically. A larger transaction is applied in parts of at most 1024 changes, between which other clients are served and read partial results. Before larder applies a transaction atomically, it keeps all its changes in memory. While a serving thread applies one, it serves no client.
-        atomic_changes_max: u64 = 1024, "changes", between(1, 1_000_000);
+        /// Maximum number of changes of one transaction that become visible atomically. A transaction with more changes, or with more than 64 MiB, is applied in parts of at most 1024 changes, between which other clients are served and read partial results. While a serving thread applies a transaction atomically, it serves no client: about a microsecond for each change and each row that joins compute from it.
+        atomic_changes_max: u64 = 1024, "changes", between(1, 100_000);
         /// Timeout of a load or a write.
         statement_timeout_seconds: u64 = 30, "seconds", between(1, 86_400);
         /// Time without received data after which a connection is considered lost. larder requests a keepalive from PostgreSQL every second.
