@@ -19,6 +19,9 @@ use crate::tables::log::Before;
 /// A callback that receives a key, a value and the expiry time at a time, until it breaks.
 pub type EachBaseRow<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> Flow + 'a;
 
+/// Maximum number of changes that [`Engine::has_befores_in`] scans.
+const BEFORES_SCANNED_MAX: usize = 4096;
+
 impl Engine {
     /// Adds a base row, in place of an existing one. If joins compute its table, the row is hidden while they exist.
     ///
@@ -122,11 +125,12 @@ impl Engine {
         self.log.set_befores(on);
     }
 
-    /// Whether a base row of the range has changed since the last call of [`Engine::take_befores`]. Scans all changes
-    /// since then.
+    /// Whether a base row of the range may have changed since the last call of [`Engine::take_befores`]. After many changes the
+    /// answer is true for any range, because each call scans the changes.
     pub fn has_befores_in(&self, range: &KeyRange) -> bool {
-        let mut befores = self.log.befores().iter();
-        befores.any(|before| range.contains(&before.key))
+        let befores = self.log.befores();
+        befores.len() > BEFORES_SCANNED_MAX
+            || befores.iter().any(|before| range.contains(&before.key))
     }
 
     /// Returns the former state of base rows that have changed since the last call. The first entry of each row counts.

@@ -235,6 +235,11 @@ pub struct Table {
     hand: Box<[u8]>,
 }
 
+/// Finds a client's entry among the trackers of a key, which are sorted by client.
+fn position(trackers: &[Arc<Tracker>], tracker: &Tracker) -> Result<usize, usize> {
+    trackers.binary_search_by_key(&tracker.id(), |one| one.id())
+}
+
 impl Table {
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
@@ -242,8 +247,16 @@ impl Table {
 
     /// Records that a client has read a key. If there is no room, the client is immediately notified that the value is stale.
     pub fn add(&mut self, tracking: &Tracking, tracker: &Arc<Tracker>, key: &[u8]) {
+        if let Some(trackers) = self.keys.get_mut(key)
+            && let Ok(at) = position(trackers, tracker)
+        {
+            // The client may have turned tracking off and on again since.
+            trackers[at] = tracker.clone();
+            return;
+        }
         let bytes = key.len() + ENTRY_BYTES;
-        if tracker.tracked_bytes().load(Ordering::Relaxed) + bytes > tracker.bytes_max {
+        let tracked = tracker.tracked_bytes();
+        if tracked.load(Ordering::Relaxed) + bytes > tracker.bytes_max {
             return tracker.send(Some(key));
         }
         let trackers = match self.keys.get_mut(key) {
@@ -253,15 +266,9 @@ impl Table {
                 self.keys.entry(key.into()).or_default()
             }
         };
-        match trackers.binary_search_by_key(&tracker.id(), |one| one.id()) {
-            // The client may have turned tracking off and on again since.
-            Ok(at) => {
-                trackers[at] = tracker.clone();
-                return;
-            }
-            Err(at) => trackers.insert(at, tracker.clone()),
+        if let Err(at) = position(trackers, tracker) {
+            trackers.insert(at, tracker.clone());
         }
-        let tracked = tracker.tracked_bytes();
         tracked.fetch_add(bytes, Ordering::Relaxed);
         if tracking.keys() > tracking.keys_max {
             self.make_room(tracking);

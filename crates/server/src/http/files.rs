@@ -10,6 +10,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use larder_batch::Manifest;
+use larder_batch::version::files::open_regular;
 use larder_types::WhichVersion;
 
 use super::answer::Failure;
@@ -48,7 +49,7 @@ pub async fn file(
     let path = version.path().join(&entry.file);
     let admission = shared.http_work.admit().await?;
     let opened =
-        tokio::task::spawn_blocking(move || File::open(&path).map_err(Error::io("open", &path)));
+        tokio::task::spawn_blocking(move || open_regular(&path).map_err(Error::io("open", &path)));
     let opened = opened.await.map_err(|error| Error::Io(error.to_string()))?;
     let sending = Sending {
         file: Arc::new(opened?),

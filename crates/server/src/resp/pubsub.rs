@@ -41,7 +41,7 @@ pub(super) fn pubsub(state: &mut State, request: Request<'_>) {
         b"CHANNELS" => {
             let glob = request.get(2).map(Glob::parse).transpose();
             let names = match glob {
-                Ok(Some(glob)) if channels.count() > glob.texts_max() => {
+                Ok(Some(glob)) if glob.cost() > 1 && channels.count() > glob.texts_max() => {
                     let message = format!(
                         "{} channels are too many to match with this pattern; use one with a shorter text after *",
                         channels.count()

@@ -149,6 +149,7 @@ fn put(is_object: bool, by: Option<&Executing>) -> Event {
         Id::SetRange => (STRING, "setrange"),
         Id::Rename | Id::RenameNx => (GENERIC, "rename_to"),
         Id::Copy => (GENERIC, "copy_to"),
+        Id::Restore => (GENERIC, "restore"),
         Id::HDel | Id::HGetDel => (HASH, "hdel"),
         Id::HIncrBy => (HASH, "hincrby"),
         Id::HIncrByFloat => (HASH, "hincrbyfloat"),

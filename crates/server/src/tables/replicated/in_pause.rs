@@ -104,19 +104,19 @@ impl Tables {
         self.wake_maintenance();
     }
 
-    /// Whether the engines that received changes up to this export reflect them.
+    /// Whether the engines that received changes up to this export reflect them. For an export of a pause, only own cores count:
+    /// other nodes may wait for replicas, and for messages that were withheld before the pause.
     pub(in crate::tables) fn is_export_reflected(&self, export: u64) -> bool {
         let Some(sharing) = &self.sharing else {
             return true;
         };
         let replicated = self.replicated.as_ref();
         let numbered = replicated.and_then(|it| it.in_pause.exported_before.get());
-        match numbered.filter(|numbered| *numbered < export) {
-            Some(numbered) => {
-                sharing.is_acknowledged(numbered)
-                    && sharing.is_acknowledged_by_first(self.handle.cores(), export)
+        match numbered {
+            Some(numbered) if numbered < export => {
+                sharing.is_acknowledged_by_first(self.handle.cores(), export)
             }
-            None => sharing.is_acknowledged(export),
+            _ => sharing.is_acknowledged(export),
         }
     }
 
