@@ -9,6 +9,8 @@
 //! versions below it, lowest first. It therefore names every file that a lookup may read, with its digest, and needs
 //! no other manifest.
 
+use std::io::{self, Read, Write};
+
 use serde::{Deserialize, Serialize};
 
 use larder_types::{PartitionId, SLOTS, StoreName};
@@ -76,6 +78,28 @@ impl SegmentEntry {
         } else {
             DigestKind::Blake3
         })
+    }
+
+    /// Copies the segment. Returns whether the bytes have the entry's digest; if they do not, the copy is useless.
+    ///
+    /// # Errors
+    /// A read or a write fails.
+    pub fn copy(&self, from: impl Read, mut to: impl Write) -> io::Result<bool> {
+        let mut digest = self.begin_digest();
+        // One byte more than the size is enough to detect a longer file.
+        let mut from = from.take(self.size_bytes.saturating_add(1));
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            match from.read(&mut buffer) {
+                Ok(0) => return Ok(digest.finish_hex() == self.digest),
+                Ok(count) => {
+                    digest.update(&buffer[..count]);
+                    to.write_all(&buffer[..count])?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
@@ -349,12 +373,20 @@ impl Manifest {
         below.chain([place.to_owned()]).collect()
     }
 
-    /// As [`Manifest::roots`], but with `place` for a layer whose files are there: a server's version holds the files of all its layers.
-    pub fn roots_found(&self, place: &str, mut has: impl FnMut(&Layer) -> bool) -> Vec<String> {
+    /// Like [`Manifest::roots`], but with `place` for each layer whose files are there: a server's version has the files
+    /// of all its layers.
+    ///
+    /// # Errors
+    /// `has` fails: then the location of a layer is not known.
+    pub fn roots_found<E>(
+        &self,
+        place: &str,
+        mut has: impl FnMut(&Layer) -> Result<bool, E>,
+    ) -> Result<Vec<String>, E> {
         let roots = self.roots(place).into_iter().enumerate();
         let found = roots.map(|(at, root)| match self.layers.get(at) {
-            Some(layer) if root != place && has(layer) => place.to_owned(),
-            _ => root,
+            Some(layer) if root != place && has(layer)? => Ok(place.to_owned()),
+            _ => Ok(root),
         });
         found.collect()
     }

@@ -2,11 +2,11 @@
 //! rows require.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use larder_batch::{Base, Error, Manifest, On, Partitions, Version};
+use larder_batch::{Base, Error, Manifest, On, Partitions, SegmentEntry, Version};
 use larder_remote::Location;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -97,10 +97,17 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
         None => {
             let roots = manifest.roots_found(&base_place, |layer| {
                 let first = location.join(&layer.segments[0].file);
-                first.is_ok_and(|it| it.reader().is_ok())
-            });
+                match first.and_then(|it| it.reader()) {
+                    Ok(_) => Ok(true),
+                    Err(larder_remote::Error::NotFound { .. }) => Ok(false),
+                    Err(error) => Err(failed(error)),
+                }
+            })?;
             let (from, of, options) = (roots.clone(), manifest.clone(), options.clone());
-            let open = Box::new(move |partition| fetch(&from, &of, partition, &options));
+            let open = Box::new(move |partition| {
+                let fetched = fetch(&from, &of, partition, &options);
+                fetched.map_err(|error| replaced(&location, &of).unwrap_or(error))
+            });
             let base = Base::of_parts(manifest, open, &base_place, &target).map_err(failed)?;
             base.with_roots(roots)
         }
@@ -126,7 +133,7 @@ fn fetch(
             return Err(Error::Cancelled);
         }
         let path = temp.path().join(&entry.file);
-        copy(root, &entry.file, &path).map_err(lost)?;
+        copy(root, entry, &path).map_err(lost)?;
     }
     let path = temp.path().join(Manifest::FILE);
     let written = std::fs::write(&path, manifest.encode());
@@ -134,15 +141,31 @@ fn fetch(
     Version::open_partition(temp.path(), partition)
 }
 
-fn copy(root: &str, file: &str, to: &Path) -> Result<(), String> {
-    let from = Location::parse(root).and_then(|root| root.join(file));
+/// Returns an error if the version at `location` is not, or no longer, the one of `manifest`: the live version of a
+/// server may change between the reads of two segments.
+fn replaced(location: &Location, manifest: &Manifest) -> Option<Error> {
+    let now = read_manifest(location).ok()?;
+    (now.digest != manifest.digest).then(|| Error::State {
+        detail: format!(
+            "the version at {location} was replaced while it was copied; build the delta again"
+        ),
+    })
+}
+
+fn copy(root: &str, entry: &SegmentEntry, to: &Path) -> Result<(), String> {
+    let from = Location::parse(root).and_then(|root| root.join(&entry.file));
     let from = from.map_err(|error| error.to_string())?;
-    let mut reader = from
+    let reader = from
         .reader()
         .map_err(|error| format!("cannot read the version that is built on: {error}"))?;
-    let copied = File::create(to).and_then(|mut out| io::copy(&mut reader, &mut out));
     let shown = to.display();
-    (copied.map(drop)).map_err(|error| format!("cannot copy {from} to {shown}: {error}"))
+    let copied = File::create(to).and_then(|out| entry.copy(reader, out));
+    match copied.map_err(|error| format!("cannot copy {from} to {shown}: {error}"))? {
+        true => Ok(()),
+        false => Err(format!(
+            "{from} does not have the digest in the manifest of the version that is built on; push or upload that version again"
+        )),
+    }
 }
 
 /// Returns the properties of the base that the driver adds to the options of the tasks: its digest and its number of

@@ -6,6 +6,7 @@
 //! methods produce the same delta.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -115,8 +116,8 @@ impl Base {
         }
         let folder = Path::new(place);
         let is_url = place.contains("://");
-        let roots = manifest.roots_found(place, |layer| {
-            !is_url && manifest.has_layer_in(folder, layer)
+        let Ok(roots) = manifest.roots_found(place, |layer| {
+            Ok::<_, Infallible>(!is_url && manifest.has_layer_in(folder, layer))
         });
         Ok(Base {
             manifest,

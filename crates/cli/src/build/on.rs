@@ -1,7 +1,7 @@
 //! `--on`: builds a delta on an existing version.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -118,23 +118,14 @@ impl Fetched {
         }
         let manifest = read_manifest(path)?;
         let roots = manifest.roots_found(url, |layer| {
-            let first = parse_location(url).and_then(|it| Ok(it.join(&layer.segments[0].file)?));
-            first.is_ok_and(|it| it.reader().is_ok())
-        });
-        for partition in 0..manifest.partitions {
-            for (root, entry) in roots.iter().zip(manifest.entries_of(partition)) {
-                if !copy(root, &entry.file, path)? {
-                    return Err(Failure::not_found(format!(
-                        "nothing can be built on {url}: there is no {} at {root}. Name a place that holds the whole version: a node of a cluster serves only its own partitions",
-                        entry.file
-                    )));
-                }
-            }
-        }
-        // On a server, another version may have become live meanwhile.
+            let reader = open(url, &layer.segments[0].file)?;
+            Ok::<_, Failure>(reader.is_some())
+        })?;
+        let copied = copy_segments(url, &manifest, &roots, path);
+        // On a server, another version may have become live meanwhile, with other segments or without some of them.
         let is_same = copy(url, Manifest::FILE, path)? && read_manifest(path)? == manifest;
         match is_same {
-            true => Ok(Fetched { folder, roots }),
+            true => copied.map(|()| Fetched { folder, roots }),
             false => Err(Failure::new(format!(
                 "the version at {url} was replaced while it was copied; run the command again"
             ))),
@@ -142,20 +133,59 @@ impl Fetched {
     }
 }
 
+/// Copies the segments of all layers into `folder`.
+fn copy_segments(
+    url: &str,
+    manifest: &Manifest,
+    roots: &[String],
+    folder: &Path,
+) -> Result<(), Failure> {
+    for partition in 0..manifest.partitions {
+        for (root, entry) in roots.iter().zip(manifest.entries_of(partition)) {
+            let Some(reader) = open(root, &entry.file)? else {
+                return Err(Failure::not_found(format!(
+                    "nothing can be built on {url}: there is no {} at {root}. Name a place that holds the whole version: a node of a cluster serves only its own partitions",
+                    entry.file
+                )));
+            };
+            let path = folder.join(&entry.file);
+            let is_intact = File::create(&path)
+                .and_then(|file| entry.copy(reader, file))
+                .map_err(copying(root, &path))?;
+            if !is_intact {
+                return Err(Failure::new(format!(
+                    "nothing can be built on {url}: the {} at {root} does not have the digest in the manifest. Push or upload the version again",
+                    entry.file
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The form of the URL under which a server offers the files of a live version.
 const HTTP_PLACE: &str = "http://HOST:PORT/v1/stores/STORE/versions/live/files";
 
 /// Copies a file into `folder`. Returns whether the file exists.
 fn copy(root: &str, file: &str, folder: &Path) -> Result<bool, Failure> {
-    interrupt::check()?;
-    let place = parse_location(root)?.join(file)?;
-    let mut reader = match place.reader() {
-        Err(larder_remote::Error::NotFound { .. }) => return Ok(false),
-        reader => reader?,
+    let Some(mut reader) = open(root, file)? else {
+        return Ok(false);
     };
     let path = folder.join(file);
     let copied = File::create(&path).and_then(|mut out| io::copy(&mut reader, &mut out));
-    copied
-        .map(|_| true)
-        .map_err(Failure::io(format!("copy {place} to {}", path.display())))
+    copied.map(|_| true).map_err(copying(root, &path))
+}
+
+/// Opens a file for reading. Returns `None` if it does not exist.
+fn open(root: &str, file: &str) -> Result<Option<impl Read>, Failure> {
+    interrupt::check()?;
+    match parse_location(root)?.join(file)?.reader() {
+        Err(larder_remote::Error::NotFound { .. }) => Ok(None),
+        reader => Ok(Some(reader?)),
+    }
+}
+
+/// For `map_err`, on a copy of the file of this name at `root`.
+fn copying(root: &str, to: &Path) -> impl FnOnce(io::Error) -> Failure {
+    Failure::io(format!("copy from {root} to {}", to.display()))
 }

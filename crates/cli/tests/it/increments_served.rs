@@ -176,6 +176,35 @@ fn a_delta_is_built_on_a_delta_that_a_server_has_live() {
 }
 
 #[test]
+fn nothing_is_built_on_a_served_segment_of_another_version() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let data = place("data");
+    let server = spawn_server(&data);
+    let (a, b) = (build('a', &place("a")), build('b', &place("b")));
+    pull_ok(&server, &a);
+    let segment = &manifest(&a).segments[0].file;
+    let other = fs::read(b.join(segment)).unwrap();
+    let served = data.join(format!("stores/{STORE}/v0000000001/{segment}"));
+    assert_eq!(fs::metadata(&served).unwrap().len(), other.len() as u64);
+    fs::remove_file(&served).unwrap();
+    fs::write(&served, other).unwrap();
+
+    let files = format!("{}/v1/stores/{STORE}/versions/live/files", server.http);
+    let input = write_csv(temp.path(), "c.csv", [("k".to_owned(), "v".to_owned())]);
+    let output = build_command(&input, place("c"))
+        .args(["--on", &files])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains(segment) && told.contains("does not have the digest"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_server_without_the_base_pulls_it_from_where_it_was_built() {
     let temp = tempfile::tempdir().unwrap();
     let place = |name: &str| temp.path().join(name);
