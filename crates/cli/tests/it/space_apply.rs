@@ -329,17 +329,7 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
     let mut told = Vec::new();
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let resp = server.resp();
-            // The searches are distributed over the cities. With a single city, all searches would be on one server,
-            // which no subspace makes faster.
-            let mut cities = (0..50).cycle();
-            while !is_done.load(Ordering::Relaxed) {
-                let query = format!("@city:{{c{}}}", cities.next().unwrap());
-                let parts: [&[u8]; 3] = [b"FT.SEARCH", b"hotels", query.as_bytes()];
-                resp.command(&parts).unwrap();
-            }
-        });
+        scope.spawn(|| search_until(&server, &is_done));
         // Waits for the message of a change, or the end.
         let has_changed = |line: &String| line.contains("hotels has city:");
         while !told.last().is_some_and(has_changed) {
@@ -350,11 +340,7 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
         }
         is_done.store(true, Ordering::Relaxed);
     });
-    let pid = watching.id().to_string();
-    let killed = std::process::Command::new("kill")
-        .args(["-INT", &pid])
-        .status();
-    assert!(killed.unwrap().success());
+    interrupt(&watching);
     let ended = watching.wait_with_output().unwrap();
     let told = told.join("\n");
     assert!(
@@ -366,4 +352,50 @@ fn what_is_done_is_followed_when_it_is_worth_it() {
     );
     let explained = say(&server, "FT.EXPLAIN hotels @city:{c7}");
     assert!(explained.contains("subspace city"), "{explained}");
+}
+
+#[test]
+fn watching_goes_on_when_the_objects_outgrow_the_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path());
+    declare(&server, 10);
+    let deployment = folder.path().join("servers.toml");
+    std::fs::write(&deployment, "servers = 8\nstorage_bytes_max = 1\n").unwrap();
+    let watch = ["--watch", "--space", "hotels", "--window", "1"];
+    let deployment = ["--deployment", deployment.to_str().unwrap()];
+    let mut watching = applying(&server, &[&watch[..], &deployment].concat());
+    let lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let is_done = AtomicBool::new(false);
+    let told: Vec<String> = std::thread::scope(|scope| {
+        scope.spawn(|| search_until(&server, &is_done));
+        let refused =
+            |line: &String| line.contains("hotels: not planned") && line.contains("raise it");
+        let told = lines.map_while(Result::ok).filter(refused).take(2);
+        let told = told.collect();
+        is_done.store(true, Ordering::Relaxed);
+        told
+    });
+    interrupt(&watching);
+    let ended = watching.wait_with_output().unwrap();
+    assert_eq!(told.len(), 2, "{told:?}{}", text(&ended.stderr));
+}
+
+/// Searches for all cities in turn. With a single city, all searches would be on one server, which no subspace makes
+/// faster.
+fn search_until(server: &Server, is_done: &AtomicBool) {
+    let resp = server.resp();
+    let mut cities = (0..50).cycle();
+    while !is_done.load(Ordering::Relaxed) {
+        let query = format!("@city:{{c{}}}", cities.next().unwrap());
+        let parts: [&[u8]; 3] = [b"FT.SEARCH", b"hotels", query.as_bytes()];
+        resp.command(&parts).unwrap();
+    }
+}
+
+fn interrupt(command: &Child) {
+    let pid = command.id().to_string();
+    let killed = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(killed.unwrap().success());
 }

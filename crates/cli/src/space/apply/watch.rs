@@ -105,7 +105,14 @@ fn look(
         follower.step(None);
         return Ok((format!("{space}: nothing was done"), None));
     }
-    let report = planned(&state, workload, deployment)?;
+    // The objects may have outgrown `storage_bytes_max`. A later window may be planned again.
+    let report = match planned(&state, workload, deployment) {
+        Ok(report) => report,
+        Err(failure) => {
+            follower.step(None);
+            return Ok((format!("{space}: not planned: {failure}"), None));
+        }
+    };
     let target = Target {
         subspaces: report.chosen.subspaces.clone(),
         regions: deployment.regions,
