@@ -91,7 +91,7 @@ pub fn run(args: CalibrateArgs) -> Result<(), Failure> {
     }
     let objects = Objects::of(args.objects);
     interrupt::listen_with_notices(
-        "interrupted: the measurements are lost, and what they were made with is being removed; interrupt again to end without that",
+        "interrupted: the measurements are lost unless they are complete; removing the objects and spaces of the calibration; interrupt again to end without removing them",
         "interrupted again: objects and spaces of the calibration are left on the servers; `larder space calibrate --clean` removes them",
     )?;
     let begun = Instant::now();
