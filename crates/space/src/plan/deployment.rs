@@ -75,6 +75,12 @@ impl Costs {
         guesses.map(|(name, _)| name).collect()
     }
 
+    /// Returns whether there is a cost of this name.
+    fn has(name: &str) -> bool {
+        let one = toml::Table::from_iter([(name.to_owned(), toml::Value::Float(0.0))]);
+        one.try_into::<Costs>().is_ok()
+    }
+
     /// Returns the cost of one more copy of an object, with this number of local indexes.
     pub fn copy_us(&self, indexes: usize) -> f64 {
         self.stage_us + indexes as f64 * self.index_entry_us
@@ -239,6 +245,9 @@ impl Deployment {
         if let Err(error) = crate::mapping::allocate_bits(self.regions, &[], |_| None) {
             return refuse("regions", error.to_string());
         }
+        if let Some(name) = self.guessed.iter().find(|name| !Costs::has(name)) {
+            return refuse("guessed", format!("{name:?} is not the name of a cost"));
+        }
         let costs = &self.costs;
         let times = [
             ("message_us", self.message_us),
@@ -311,6 +320,13 @@ mod tests {
                 .guessed
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn guesses_that_are_no_costs_are_refused() {
+        let refused = Deployment::from_toml("guessed = [\"scan_us\", \"mvoe_us\"]\n").unwrap_err();
+        let told = "deployment: guessed: \"mvoe_us\" is not the name of a cost";
+        assert_eq!(refused.to_string(), told);
     }
 
     #[test]
