@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_reported_with_the_bytes_that_are_kept_free() {
         let folder = tempfile::tempdir().expect("a folder");
-        let refused = check(folder.path(), 1 << 60).expect_err("no disk has an exbibyte free");
+        let refused = check(folder.path(), u64::MAX).expect_err("no disk has as much free");
         let kept = format!("beside {} that are kept free", ByteSize(SPARE_BYTES));
         assert_eq!(kept, "beside 4MiB that are kept free");
         let message = refused.to_string();
