@@ -28,6 +28,7 @@ mod fault;
 pub mod manifest;
 pub mod profile;
 pub mod segment;
+pub mod served;
 mod signature;
 pub mod version;
 

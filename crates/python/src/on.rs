@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use larder_batch::{Base, Error, Manifest, On, Partitions, SegmentEntry, Version};
+use larder_batch::{Base, Error, Manifest, On, Partitions, SegmentEntry, Version, served};
 use larder_remote::Location;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -52,6 +52,18 @@ pub fn read_manifest(location: &Location) -> PyResult<Manifest> {
     Manifest::decode(&location.to_string(), &bytes).map_err(failed)
 }
 
+/// Returns the contents of the file at a URL, or `None` if it does not exist.
+fn read(url: &str) -> PyResult<Option<Vec<u8>>> {
+    let reader = match place(url)?.reader() {
+        Err(larder_remote::Error::NotFound { .. }) => return Ok(None),
+        reader => reader.map_err(failed)?,
+    };
+    let mut bytes = Vec::new();
+    let read = reader.take(served::STATUS_MAX).read_to_end(&mut bytes);
+    read.map_err(failed)?;
+    Ok(Some(bytes))
+}
+
 /// Opens the base according to the options. `target` is the location of the new version.
 ///
 /// # Errors
@@ -60,7 +72,8 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
     let Some(on) = &options.on else {
         return Ok(None);
     };
-    let location = place(&on.place)?;
+    let base_place = served::numbered(&absolute(&on.place)?, read)?;
+    let location = place(&base_place)?;
     let manifest = read_manifest(&location)?;
     if let Some(digest) = on.digest.as_ref().filter(|it| **it != manifest.digest) {
         return Err(failed(format!(
@@ -87,7 +100,6 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
             )));
         }
     }
-    let base_place = absolute(&on.place)?;
     let target = absolute(target)?;
     let base = match location.as_local().map(PathBuf::from) {
         Some(folder) => {

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use larder_batch::{Base, Manifest, On};
+use larder_batch::{Base, Manifest, On, served};
+use larder_remote::Location;
 use larder_types::StoreName;
 use tempfile::TempDir;
 
@@ -74,7 +75,7 @@ impl OnArgs {
                 (folder, place, None)
             }
             None => {
-                let place = told.trim_end_matches('/').to_owned();
+                let place = served::numbered(told.trim_end_matches('/'), read)?;
                 let fetched = Fetched::from(&place, temp)?;
                 (fetched.folder.path().to_owned(), place, Some(fetched))
             }
@@ -118,8 +119,8 @@ impl Fetched {
         }
         let manifest = read_manifest(path)?;
         let roots = manifest.roots_found(url, |layer| {
-            let reader = open(url, &layer.segments[0].file)?;
-            Ok::<_, Failure>(reader.is_some())
+            let first = parse_location(url)?.join(&layer.segments[0].file)?;
+            Ok::<_, Failure>(open(&first)?.is_some())
         })?;
         let copied = copy_segments(url, &manifest, &roots, path);
         // On a server, another version may have become live meanwhile, with other segments or without some of them.
@@ -142,7 +143,7 @@ fn copy_segments(
 ) -> Result<(), Failure> {
     for partition in 0..manifest.partitions {
         for (root, entry) in roots.iter().zip(manifest.entries_of(partition)) {
-            let Some(reader) = open(root, &entry.file)? else {
+            let Some(reader) = open(&parse_location(root)?.join(&entry.file)?)? else {
                 return Err(Failure::not_found(format!(
                     "nothing can be built on {url}: there is no {} at {root}. Name a place that holds the whole version: a node of a cluster serves only its own partitions",
                     entry.file
@@ -168,7 +169,7 @@ const HTTP_PLACE: &str = "http://HOST:PORT/v1/stores/STORE/versions/live/files";
 
 /// Copies a file into `folder`. Returns whether the file exists.
 fn copy(root: &str, file: &str, folder: &Path) -> Result<bool, Failure> {
-    let Some(mut reader) = open(root, file)? else {
+    let Some(mut reader) = open(&parse_location(root)?.join(file)?)? else {
         return Ok(false);
     };
     let path = folder.join(file);
@@ -177,15 +178,26 @@ fn copy(root: &str, file: &str, folder: &Path) -> Result<bool, Failure> {
 }
 
 /// Opens a file for reading. Returns `None` if it does not exist.
-fn open(root: &str, file: &str) -> Result<Option<impl Read>, Failure> {
+fn open(file: &Location) -> Result<Option<Box<dyn Read + Send>>, Failure> {
     interrupt::check()?;
-    match parse_location(root)?.join(file)?.reader() {
+    match file.reader() {
         Err(larder_remote::Error::NotFound { .. }) => Ok(None),
         reader => Ok(Some(reader?)),
     }
 }
 
+/// Returns the contents of the file at a URL, or `None` if it does not exist.
+fn read(url: &str) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(reader) = open(&parse_location(url)?)? else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::new();
+    let read = reader.take(served::STATUS_MAX).read_to_end(&mut bytes);
+    read.map_err(Failure::io(format!("read {url}")))?;
+    Ok(Some(bytes))
+}
+
 /// For `map_err`, on a copy of the file of this name at `root`.
-fn copying(root: &str, to: &Path) -> impl FnOnce(io::Error) -> Failure {
+fn copying(root: &str, to: &Path) -> impl FnOnce(io::Error) -> Failure + use<> {
     Failure::io(format!("copy from {root} to {}", to.display()))
 }

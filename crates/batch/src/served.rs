@@ -1,0 +1,71 @@
+//! The URLs under which a larder server offers the files of its versions.
+
+use serde::Deserialize;
+
+/// The part of a store's status (`/v1/stores/STORE`) that is read here.
+#[derive(Deserialize)]
+struct Store {
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: u64,
+    live: bool,
+}
+
+/// The maximum size of a store's status.
+pub const STATUS_MAX: u64 = 16 << 20;
+
+/// Returns the URL of the version that is live now, with its number, for the URL of a store's live version
+/// (`.../v1/stores/STORE/versions/live/files`): a number always names the same files. Returns any other text unchanged, also
+/// if there is no such store. `read` returns the contents of a URL, or `None` if nothing is there.
+///
+/// # Errors
+/// `read` fails.
+pub fn numbered<E>(
+    url: &str,
+    read: impl FnOnce(&str) -> Result<Option<Vec<u8>>, E>,
+) -> Result<String, E> {
+    let unchanged = url.to_owned();
+    let url = url.trim_end_matches('/');
+    let store = url.strip_suffix("/versions/live/files").filter(|store| {
+        store.starts_with("http")
+            && store
+                .rsplit_once('/')
+                .is_some_and(|it| it.0.ends_with("/v1/stores"))
+    });
+    let Some(store) = store else {
+        return Ok(unchanged);
+    };
+    let status = read(store)?.and_then(|it| serde_json::from_slice::<Store>(&it).ok());
+    let live = status.and_then(|it| it.versions.into_iter().find(|version| version.live));
+    Ok(live.map_or(unchanged, |it| {
+        format!("{store}/versions/{}/files", it.version)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_live_version_of_a_store_gets_a_number() {
+        let status =
+            br#"{"versions":[{"version":6,"live":false},{"version":7,"live":true,"layers":2}]}"#;
+        let of = |url: &str| numbered(url, |_| Ok::<_, ()>(Some(status.to_vec()))).unwrap();
+        let store = "http://h:1/v1/stores/s";
+        let live = format!("{store}/versions/live/files");
+        assert_eq!(of(&live), format!("{store}/versions/7/files"));
+        assert_eq!(of(&format!("{live}/")), format!("{store}/versions/7/files"));
+        for other in [
+            "s3://b/versions/live/files",
+            "/v1/stores/s/versions/live/files",
+            "http://h/versions/7/files",
+        ] {
+            assert_eq!(of(other), other);
+        }
+        assert_eq!(numbered(&live, |_| Ok::<_, ()>(None)), Ok(live.clone()));
+        assert_eq!(numbered(&live, |_| Err("503")), Err("503"));
+    }
+}
