@@ -16,6 +16,7 @@ cargo xtask <task>
 
   ci            format, lints, tidy, tests: what must pass before a change lands
   tidy          check what no compiler checks: that docs tell the truth, that crates depend one way
+  prose [AREA]  count the sentences that are not plain English by area, or list those of one; --record writes the counts
   gen           write docs/reference from the tables in larder-protocol
   fuzz [SECS]   fuzz every decoder for SECS seconds each (60); needs nightly Rust and cargo-fuzz
 ";
@@ -26,6 +27,9 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["ci"] => ci::run(),
         ["tidy"] => tidy::run(),
+        ["prose"] => tidy::prose::list(None),
+        ["prose", "--record"] => tidy::prose::record(),
+        ["prose", area] => tidy::prose::list(Some(area)),
         ["gen"] => generate::write(),
         ["fuzz"] => fuzz::run("60"),
         ["fuzz", seconds] => fuzz::run(seconds),

@@ -5,11 +5,13 @@
 //! * `sources`: no marks of unfinished work, no tests that never run, no oversized files, nothing specific to one
 //!   machine.
 //! * `crates`: names and dependency directions of crates, and the libraries that only certain crates may use.
+//! * `prose`: the number of sentences that are not plain English. In each area it may only decrease.
 //! * `rooms`: the dependencies between the modules of a large crate.
 
 mod anchors;
 mod crates;
 mod docs;
+pub mod prose;
 mod rooms;
 mod sources;
 
@@ -37,6 +39,7 @@ pub fn run() -> Result<(), String> {
     rooms::check(&tree, &mut findings)?;
     docs::check(&tree, &mut findings)?;
     anchors::check(&tree, &mut findings)?;
+    prose::check(&tree, &mut findings)?;
     for page in generate::stale()? {
         findings.add(page, 0, "is not what the tables say; run `cargo xtask gen`");
     }
