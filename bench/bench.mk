@@ -1,6 +1,6 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-evaluation bench-swap-latency bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-postgres-transaction bench-spark bench-bg-ttl bench-bg
+.PHONY: bench-stores bench-evaluation bench-swap-latency bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-spaces bench-postgres-transaction bench-many-spaces bench-spark bench-bg-ttl bench-bg
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
@@ -54,6 +54,10 @@ bench-postgres-transaction: ## One PostgreSQL transaction of a million rows, unt
 	@scripts/setup test
 	cargo build --release --locked --package larder-cli
 	.venv/bin/python bench/postgres_transaction.py $(ARGS)
+
+bench-many-spaces: ## Processor time of HSET and SET on a server with 4,000 spaces, beside one with one space.
+	cargo build --release --locked --package larder-cli
+	python3 bench/many_spaces.py $(ARGS)
 
 bench-spark: ## Builds on Spark, into a folder, HDFS and S3, beside the builder of one process: rows per CPU second, memory. ARGS='--rows 500000'.
 	@scripts/setup test
