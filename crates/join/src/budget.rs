@@ -97,7 +97,7 @@ impl Budget {
         self.left == 0
     }
 
-    /// Whether exceeding work may remain for a later step.
+    /// Returns whether exceeding work may remain for a later step.
     pub fn is_resumable(self) -> bool {
         self.mode == BudgetMode::Resumable
     }

@@ -259,7 +259,7 @@ impl Engine {
         }
     }
 
-    /// Whether all outputs reflect `change` and all earlier changes.
+    /// Returns whether all outputs reflect `change` and all earlier changes.
     pub fn is_done(&self, change: u64) -> bool {
         self.writes.backlog.is_done(change)
     }
@@ -302,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// Whether joins or subscriptions depend on the table's rows.
+    /// Returns whether joins or subscriptions depend on the table's rows.
     pub(crate) fn is_read(&self, table: TableId) -> bool {
         self.tables[table].is_read()
     }

@@ -56,7 +56,7 @@ pub fn successor(prefix: &[u8]) -> Vec<u8> {
     next
 }
 
-/// Whether `key` is the successor of a prefix whose last byte is below 0xff.
+/// Returns whether `key` is the successor of a prefix whose last byte is below 0xff.
 pub fn is_successor(prefix: &[u8], key: &[u8]) -> bool {
     let (Some((last, start)), Some((key_last, key_start))) =
         (prefix.split_last(), key.split_last())

@@ -160,7 +160,7 @@ impl Moment {
         *self.charged.borrow_mut() = Some(to.clone());
     }
 
-    /// Whether the moment covers a key that is unread and whose former value it does not have.
+    /// Returns whether the moment covers a key that is unread and whose former value it does not have.
     pub fn reads(&self, key: &[u8]) -> bool {
         let kept = self.kept();
         !kept.is_lost && kept.unread.contains(key) && !kept.before.contains_key(key)
@@ -239,7 +239,7 @@ impl Moments {
         self.0.iter().any(|moment| moment.strong_count() > 0)
     }
 
-    /// Whether any moment has unread keys in `range`.
+    /// Returns whether any moment has unread keys in `range`.
     pub fn are_reading(&self, range: &KeyRange) -> bool {
         self.0.iter().filter_map(Weak::upgrade).any(|moment| {
             let kept = moment.kept();
@@ -309,7 +309,7 @@ pub struct Then<'v> {
     now: Option<Cursor<'v>>,
     before: btree_map::Range<'v, Box<[u8]>, Was>,
     kept: Option<(&'v [u8], Option<&'v [u8]>)>,
-    /// Whether the current row is the kept one.
+    /// True if the current row is the kept one.
     is_kept: bool,
     reverse: bool,
 }

@@ -129,7 +129,7 @@ impl Shard {
         }
     }
 
-    /// Whether the shard uses this very table of owners. A different table may have the same content.
+    /// Returns whether the shard uses this very table of owners. A different table may have the same content.
     pub fn goes_by(&self, told: &Arc<SlotOwners>) -> bool {
         let owners = self.owners.as_ref();
         owners.is_some_and(|owners| Arc::ptr_eq(owners, told))

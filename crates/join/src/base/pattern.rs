@@ -396,9 +396,9 @@ impl Pattern {
 pub struct Constraint {
     /// Bounds on the first slot without a fixed value, if it has a width.
     pub bounds: Option<SlotBounds>,
-    /// Whether the range has only one possible key.
+    /// True if the range has only one possible key.
     pub point: bool,
-    /// Whether the first slot without a fixed value has no width.
+    /// True if the first slot without a fixed value has no width.
     pub unsized_next: bool,
 }
 

@@ -49,12 +49,12 @@ impl Rows {
         self.moments.add(unread, held)
     }
 
-    /// Whether a long read of these rows is in progress.
+    /// Returns whether a long read of these rows is in progress.
     pub fn is_held(&self) -> bool {
         self.moments.is_held()
     }
 
-    /// Whether a long read has unread keys in `range`.
+    /// Returns whether a long read has unread keys in `range`.
     pub fn is_being_read(&self, range: &KeyRange) -> bool {
         self.moments.are_reading(range)
     }
@@ -123,7 +123,7 @@ impl Rows {
         }
     }
 
-    /// Whether every group consists of the keys that share their first `len` bytes.
+    /// Returns whether every group consists of the keys that share their first `len` bytes.
     pub fn is_split_after(&self, len: usize) -> bool {
         self.table.split() == Split::Bytes(len)
     }
@@ -175,12 +175,12 @@ impl Rows {
         self.table.range_in(group, lo, hi, reverse)
     }
 
-    /// Whether rows with this prefix may exist. `false` means that there are none.
+    /// Returns whether rows with this prefix may exist. `false` means that there are none.
     pub fn may_have(&self, prefix: &[u8]) -> bool {
         !self.is_head(prefix) || self.table.group(prefix).is_some()
     }
 
-    /// Whether `prefix` is the common prefix of a group.
+    /// Returns whether `prefix` is the common prefix of a group.
     pub fn is_head(&self, prefix: &[u8]) -> bool {
         self.head(prefix)
             .is_some_and(|head| head.len() == prefix.len())

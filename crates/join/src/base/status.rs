@@ -29,7 +29,7 @@ impl Status {
         (**end >= *hi).then_some(*number)
     }
 
-    /// Whether a range holds a key.
+    /// Returns whether a range holds a key.
     pub fn holds(&self, key: &[u8]) -> bool {
         let up_to_key = (Bound::Unbounded, Bound::Included(key));
         let last = self.ranges.range::<[u8], _>(up_to_key).next_back();

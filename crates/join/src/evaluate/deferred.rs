@@ -51,7 +51,7 @@ impl DeferredReads {
         self.ranges.is_empty()
     }
 
-    /// Whether a range is queued.
+    /// Returns whether a range is queued.
     pub fn has(&self, table: TableId, range: &KeyRange) -> bool {
         let is_this = |read: &DeferredRead| read.table == table && read.range == *range;
         self.ranges.iter().any(is_this)

@@ -271,7 +271,7 @@ impl Engine {
         unread
     }
 
-    /// Whether the table is a base table whose rows are all local.
+    /// Returns whether the table is a base table whose rows are all local.
     pub(crate) fn is_plain(&self, table: TableId) -> bool {
         let state = &self.tables[table];
         state.makers.is_empty() && state.supplied.is_none() && self.sharding.own.is_none()

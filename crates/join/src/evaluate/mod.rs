@@ -44,9 +44,9 @@ use crate::base::moment::Held;
 /// State of reads in progress, and statistics.
 #[derive(Default)]
 pub struct Reads {
-    /// What the current read lacks.
+    /// The needs of the current read (see [`Needs`]).
     pub needs: Needs,
-    /// How far the current read fills.
+    /// The extent of the current read's fills.
     pub(crate) extent: Extent,
     pub(crate) deferred: DeferredReads,
     pub(crate) transient: TransientFills,

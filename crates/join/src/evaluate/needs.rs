@@ -22,7 +22,7 @@ pub enum ReadOutcome<T = ()> {
     Needs(Box<Needs>),
 }
 
-/// What a read needs before it can be executed. At least one field is not empty.
+/// The needs of a read: rows and steps without which it cannot be executed. At least one field is not empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Ranges of tables with rows from an external source, to be supplied (see
@@ -44,7 +44,7 @@ impl<T> ReadOutcome<T> {
         }
     }
 
-    /// Whether [`Engine::step`](crate::Engine::step) continues the read.
+    /// Returns whether [`Engine::step`](crate::Engine::step) continues the read.
     pub fn needs_steps(&self) -> bool {
         matches!(self, ReadOutcome::Needs(needs) if needs.steps.is_some())
     }
@@ -70,7 +70,7 @@ impl Needs {
         !self.lacks_rows() && self.steps.is_none()
     }
 
-    /// Whether rows are missing that this engine does not have.
+    /// Returns whether rows are missing that this engine does not have.
     pub(crate) fn lacks_rows(&self) -> bool {
         !self.elsewhere.is_empty() || !self.owned.is_empty()
     }

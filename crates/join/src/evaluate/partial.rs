@@ -24,7 +24,7 @@ use crate::join::{Join, TableId};
 use crate::tables::scan::Limits;
 use crate::tables::scan::View;
 
-/// How far a read fills.
+/// The extent of a read's fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Extent {
     /// Also what the next read is likely to need (see `view::fillable`).
@@ -106,7 +106,7 @@ impl Engine {
         Some(part)
     }
 
-    /// Whether a prepared range has at least `rows` visible rows.
+    /// Returns whether a prepared range has at least `rows` visible rows.
     pub(crate) fn shows(&self, table: TableId, range: &KeyRange, view: &View, rows: u64) -> bool {
         let (mut shown, limits) = (0, Limits::first(rows));
         let _ = self.hand_out(table, range, view, limits, &mut |_, _| {

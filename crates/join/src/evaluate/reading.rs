@@ -37,9 +37,9 @@ pub struct Reading {
     parts: Vec<Part>,
     /// Number of remaining rows, if known (see [`Reading::rows`]).
     rows_left: Option<u64>,
-    /// Whether `unread` ends before the requested range, because only the part that the limit needs was prepared.
+    /// True if `unread` ends before the requested range, because only the part that the limit needs was prepared.
     is_cut: bool,
-    /// Whether the rows ended before the range and the limit did.
+    /// True if the rows ended before the range and the limit did.
     ended_early: bool,
     /// A counter for the memory that the reading uses, and the constant part of that memory.
     charged: Option<(Arc<AtomicUsize>, usize)>,
@@ -120,7 +120,7 @@ impl Engine {
         reading
     }
 
-    /// Whether the stored rows of a prepared range are complete.
+    /// Returns whether the stored rows of a prepared range are complete.
     fn is_filled(&self, range: &KeyRange, view: &View) -> bool {
         let Ok(Some(table)) = self.tables.of_range(&range.lo, &range.hi) else {
             return true;
@@ -249,7 +249,7 @@ impl Reading {
         self.charged = Some((to.clone(), computed));
     }
 
-    /// Whether the rest of the rows cannot be read: the former values exceeded their memory limit, or stored rows are
+    /// Returns whether the rest of the rows cannot be read: the former values exceeded their memory limit, or stored rows are
     /// missing.
     pub fn is_lost(&self) -> bool {
         self.ended_early

@@ -296,7 +296,7 @@ impl Engine {
         Ok(ReadOutcome::Done(()))
     }
 
-    /// Whether a read of the table has nothing to compute, to load or to expire first.
+    /// Returns whether a read of the table has nothing to compute, to load or to expire first.
     #[inline]
     fn has_base_rows_alone(&self, table: TableId) -> bool {
         let state = &self.tables[table];
@@ -503,7 +503,7 @@ impl FoundGroup {
     }
 }
 
-/// Whether a join's stored rows can be read without a view once they are filled and settled.
+/// Returns whether a join's stored rows can be read without a view once they are filled and settled.
 fn is_read_by_group(join: &Join) -> bool {
     matches!(join.definition.mode, JoinMode::Push | JoinMode::Auto)
         && join.upstream.is_empty()

@@ -38,7 +38,7 @@ impl Engine {
         true
     }
 
-    /// Whether a range of a join's output is up to date, and maintenance keeps it so.
+    /// Returns whether a range of a join's output is up to date, and maintenance keeps it so.
     fn is_fresh(&self, maker: JoinId, range: &KeyRange) -> bool {
         let Some(join) = self.joins.get(maker) else {
             return false;

@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::join::{Join, JoinId};
 use crate::language::grammar::JoinMode;
 
-/// Ranges that were output and are to be dropped.
+/// Transient fills whose rows were output. The engine drops them next.
 #[derive(Default)]
 pub(crate) struct TransientFills(VecDeque<TransientFill>);
 

@@ -211,7 +211,7 @@ fn slots_of(elements: &[Element]) -> u32 {
     })
 }
 
-/// Whether a new leaf is in pull mode, where reads copy its rows. The leaf reflects all changes that are queued in its
+/// Returns whether a new leaf is in pull mode, where reads copy its rows. The leaf reflects all changes that are queued in its
 /// list.
 pub(crate) fn is_pulled(join: &Join, leaf: u32) -> bool {
     let number = join.leaves.get(leaf).list;

@@ -19,7 +19,7 @@ use crate::propagate::auto::bind_leaf;
 use crate::tables::scan::View;
 
 impl Join {
-    /// Whether the row of `key` is in the unread rest of an entry's node.
+    /// Returns whether the row of `key` is in the unread rest of an entry's node.
     pub fn is_unread(&self, level: usize, entry: Entry, key: &[u8]) -> bool {
         self.targets[entry.fill as usize].unsettled
             && self.unsettled_of(entry.fill).is_some_and(|unsettled| {

@@ -215,7 +215,7 @@ impl Engine {
     }
 }
 
-/// Whether a range of a `pull` join is filled or being filled, so that no part of it is computed separately.
+/// Returns whether a range of a `pull` join is filled or being filled, so that no part of it is computed separately.
 fn is_under_way(join: &Join, range: &KeyRange) -> bool {
     let is_begun = |number: &u32| join.fills.get(*number).unsettled.is_some();
     join.covering(range).is_some()
@@ -297,7 +297,7 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     })
 }
 
-/// Whether filling to the end of the table would scan the same rows of a join's only source. This is so if the output
+/// Returns whether filling to the end of the table would scan the same rows of a join's only source. This is so if the output
 /// begins with the time and the source with the author.
 fn is_scanned_whole(join: &Join, range: &KeyRange, whole: &KeyRange) -> bool {
     if range.hi > whole.hi {
@@ -306,7 +306,7 @@ fn is_scanned_whole(join: &Join, range: &KeyRange, whole: &KeyRange) -> bool {
     is_scanned_alike(join, range, &KeyRange::new(&range.lo, &whole.hi))
 }
 
-/// Whether a join scans the same source rows to fill either range.
+/// Returns whether a join scans the same source rows to fill either range.
 fn is_scanned_alike(join: &Join, one: &KeyRange, other: &KeyRange) -> bool {
     let scanned = scanned(join, one).map(|range| Some(range) == scanned(join, other));
     scanned.unwrap_or(false)

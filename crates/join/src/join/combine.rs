@@ -8,7 +8,7 @@ use crate::join::Join;
 use crate::join::run::{Run, Taken};
 use crate::operators::Combination;
 
-/// Whether a source row matches the pattern, the binding and all conditions. Binds its slots.
+/// Returns whether a source row matches the pattern, the binding and all conditions. Binds its slots.
 pub fn row_matches(
     join: &Join,
     level: usize,
@@ -37,7 +37,7 @@ pub fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut Binding)
     inside
 }
 
-/// Whether output rows with this binding can be in the range.
+/// Returns whether output rows with this binding can be in the range.
 pub fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
     let output = &join.definition.shape.output;
     let elements = output.elements_bound(binding.bound);
@@ -100,7 +100,7 @@ pub fn complete(
     }
 }
 
-/// Whether a group will be computed again, so that changes to it need not be applied.
+/// Returns whether a group will be computed again, so that changes to it need not be applied.
 pub fn is_set_aside(join: &Join, fill: Option<u32>, group: &[u8]) -> bool {
     let Some(fill) = fill else { return false };
     join.fills

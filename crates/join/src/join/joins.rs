@@ -49,7 +49,7 @@ impl Joins {
         }
     }
 
-    /// Whether a join is temporarily out of its place.
+    /// Returns whether a join is temporarily out of its place.
     pub fn is_out(&self, id: JoinId) -> bool {
         matches!(self.places[id as usize], Place::Out)
     }

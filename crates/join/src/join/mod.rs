@@ -81,7 +81,7 @@ pub struct Join {
     pub converted: u64,
     /// Number of invalid aggregates that ranges omitted.
     pub left_out: Cell<u64>,
-    /// Whether the tables that it reads report their changes to it.
+    /// True if the tables that it reads report their changes to it.
     pub is_subscribed: bool,
     /// Keys of the output that clients cache.
     pub tracked: Tracked,
@@ -94,7 +94,7 @@ pub struct Fill {
     /// The common prefix of all output keys in the range, in complete elements of the pattern.
     pub prefix: Box<[u8]>,
     pub elements: u8,
-    /// Whether the range consists of all keys with that prefix.
+    /// True if the range consists of all keys with that prefix.
     pub is_prefix: bool,
     /// The slots that the range fixes, and their values.
     pub fixed: u32,
@@ -115,7 +115,7 @@ pub struct Fill {
     pub opened: u64,
     /// Leaves in pull mode, whose rows are copied by reads (see `auto`).
     pub pulled: Vec<u32>,
-    /// Whether source changes are applied to the fill, whatever the join's mode (see `transient_fill`).
+    /// True if source changes are applied to the fill, whatever the join's mode (see `transient_fill`).
     pub is_maintained: bool,
 }
 
@@ -225,7 +225,7 @@ impl Join {
         }
     }
 
-    /// Whether a number still identifies the fill with this serial.
+    /// Returns whether a number still identifies the fill with this serial.
     pub fn fill_is_there(&self, number: u32, serial: u32) -> bool {
         let fill = self.fills.at(number);
         fill.is_some_and(|fill| fill.serial == serial && !fill.is_vacant())

@@ -66,7 +66,7 @@ impl Join {
         }
     }
 
-    /// Whether the stored rows can be output without checks once they are filled and settled: none of them can be
+    /// Returns whether the stored rows can be output without checks once they are filled and settled: none of them can be
     /// invalid.
     pub fn is_read_as_stored(&self) -> bool {
         let definition = &self.definition;
@@ -75,7 +75,7 @@ impl Join {
             && (definition.shape.row_state()).is_none_or(|state| state.always_prints())
     }
 
-    /// Whether all changes of this join's output have been applied to the outputs that depend on it.
+    /// Returns whether all changes of this join's output have been applied to the outputs that depend on it.
     pub fn is_idle(&self) -> bool {
         self.lists_with_backlog.is_empty() && self.unsettled.is_empty()
     }

@@ -13,7 +13,7 @@ pub struct Run {
     pub bounds: Option<SlotBounds>,
     /// Elements of the output that the range fixes.
     pub elements: usize,
-    /// Whether the range contains all rows that the fixed slots allow.
+    /// True if the range contains all rows that the fixed slots allow.
     pub is_prefix: bool,
     /// The fill that stores the rows; without one, they go to `taken`.
     pub fill: Option<u32>,
@@ -21,7 +21,7 @@ pub struct Run {
     pub taken: Taken,
     pub effects: Effects,
     pub now: u64,
-    /// Why the result is incomplete, if it is.
+    /// The reason why the result is incomplete, if it is.
     pub shortfall: Option<Shortfall>,
     /// The value's row, if its source is not at the last level.
     pub value: Option<(Box<[u8]>, Value)>,

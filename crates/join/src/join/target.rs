@@ -22,13 +22,13 @@ pub struct Target {
     /// must be compared with the fill's range.
     low_len: u8,
     pub is_tail: bool,
-    /// Whether the prefix is exactly the common prefix of a group of the output's table.
+    /// True if the prefix is exactly the common prefix of a group of the output's table.
     pub is_group: bool,
-    /// Whether the fill has outstanding work.
+    /// True if the fill has outstanding work.
     pub unsettled: bool,
-    /// Whether it was read since the evictor's last visit.
+    /// True if it was read since the evictor's last visit.
     pub visited: bool,
-    /// Whether it was read again after it was filled.
+    /// True if it was read again after it was filled.
     pub is_reread: bool,
     low: [u8; LOW_BYTES],
 }
@@ -71,7 +71,7 @@ impl Target {
         (self.visited, self.is_reread) = (true, true);
     }
 
-    /// Whether the fill certainly covers the key that consists of its prefix and `suffix`.
+    /// Returns whether the fill certainly covers the key that consists of its prefix and `suffix`.
     pub fn holds(&self, suffix: &[u8]) -> bool {
         self.is_tail && *suffix >= self.low[..usize::from(self.low_len)]
     }

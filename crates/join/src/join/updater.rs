@@ -77,7 +77,7 @@ pub struct List {
     pub queue: VecDeque<Waiting>,
     pub prefix: Box<[u8]>,
     pub elements: usize,
-    /// Whether rows are copied only by reads (see `auto`). While a conversion is queued, this is the mode of entries
+    /// True if rows are copied only by reads (see `auto`). While a conversion is queued, this is the mode of entries
     /// that it was not applied to.
     pub pulled: bool,
     /// Number of writes to the range since the time `since`.
@@ -288,7 +288,7 @@ impl List {
         Some(waiting.sequence)
     }
 
-    /// Whether an entry that reflects the first `seen` queued changes is copied only by reads.
+    /// Returns whether an entry that reflects the first `seen` queued changes is copied only by reads.
     pub fn is_pulled(&self, seen: usize) -> bool {
         let converted = |waiting: &Waiting| match *waiting.event {
             Event::Convert { pulled } => Some(pulled),

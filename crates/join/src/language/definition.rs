@@ -49,7 +49,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Whether a value of the slot, or of the row, satisfies the condition. An empty value never does.
+    /// Returns whether a value of the slot, or of the row, satisfies the condition. An empty value never does.
     pub fn holds(&self, value: &[u8]) -> bool {
         if value.is_empty() {
             return false;
@@ -62,7 +62,7 @@ impl Bound {
 }
 
 impl Source {
-    /// Whether a row with this value satisfies the conditions on values.
+    /// Returns whether a row with this value satisfies the conditions on values.
     pub fn admits(&self, value: &[u8]) -> bool {
         self.conditions
             .iter()
@@ -151,7 +151,7 @@ impl Definition {
         })
     }
 
-    /// Whether writes maintain the output.
+    /// Returns whether writes maintain the output.
     pub fn is_maintained(&self) -> bool {
         matches!(self.mode, JoinMode::Push | JoinMode::Auto)
     }

@@ -47,7 +47,7 @@ pub enum Found<'r> {
     /// Others were computed from it.
     Pinned,
     Idle {
-        /// Its mark: whether it was read since the hand's last visit.
+        /// Its mark, which is true if it was read since the hand's last visit.
         is_read: &'r mut bool,
     },
 }
@@ -141,7 +141,7 @@ mod tests {
     struct Cache {
         clock: Clock<u32>,
         fits: usize,
-        /// By number: whether the range was read since the hand's last visit, and whether it was ever read again.
+        /// Two marks per range number: read since the hand's last visit, and ever read again.
         there: HashMap<u32, (bool, bool)>,
     }
 

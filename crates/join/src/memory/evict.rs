@@ -105,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Whether a long read has unread rows in a range.
+    /// Returns whether a long read has unread rows in a range.
     fn is_being_read(&self, victim: Victim) -> bool {
         let Victim { number, serial, of } = victim;
         match of {

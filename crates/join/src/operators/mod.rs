@@ -1,4 +1,4 @@
-//! The operators: how combined source rows become output rows. A row of [`OPERATORS`] and one file define an operator
+//! The operators, which make output rows from combined source rows. A row of [`OPERATORS`] and one file define an operator
 //! completely: its syntax, its state, how a combination of rows is applied, and how its output is formatted.
 //!
 //! | kind | operators | output rows |
@@ -49,7 +49,7 @@ pub struct OperatorRow {
     pub name: &'static str,
     pub argument: Argument,
     pub kind: Kind,
-    /// Whether `else` may define the value of an absent row.
+    /// True if `else` may define the value of an absent row.
     pub may_have_else: bool,
 }
 
@@ -89,7 +89,7 @@ pub trait RowState: Debug + Sync {
         after: &mut [u8; STATE_BYTES],
     ) -> usize;
 
-    /// Whether the state is independent of the values.
+    /// Returns whether the state is independent of the values.
     fn ignores_values(&self) -> bool {
         false
     }
@@ -100,7 +100,7 @@ pub trait RowState: Debug + Sync {
     /// The number of invalid values, because of which the state has no visible value.
     fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64>;
 
-    /// Whether every state has a visible value.
+    /// Returns whether every state has a visible value.
     fn always_prints(&self) -> bool {
         false
     }
@@ -117,12 +117,12 @@ pub trait GroupState: Debug {
         new: Option<&Value>,
     );
 
-    /// Whether the state has lost the rows to show, so that all source rows must be applied to a new state.
+    /// Returns whether the state has lost the rows to show, so that all source rows must be applied to a new state.
     fn is_drained(&self) -> bool {
         false
     }
 
-    /// Whether no source rows are left.
+    /// Returns whether no source rows are left.
     fn is_empty(&self) -> bool;
 
     /// Returns the output rows in key order. `group` is the prefix of their keys, or the key.
@@ -156,7 +156,7 @@ pub struct Operator {
 pub struct Shape {
     pub operator: Operator,
     pub output: Pattern,
-    /// Whether each output row comes from one combination of source rows: the output names every slot.
+    /// True if each output row comes from one combination of source rows: the output names every slot.
     pub one_to_one: bool,
     /// The slot in which the output ranks its rows.
     pub rank: Option<Rank>,
@@ -199,7 +199,7 @@ impl Operator {
         matches!(self.row.kind, Kind::Copied(_))
     }
 
-    /// Whether the output ranks its rows.
+    /// Returns whether the output ranks its rows.
     pub fn has_ranks(self) -> bool {
         self.row.argument == Argument::CountAndOrder
     }
@@ -226,7 +226,7 @@ impl Operator {
 }
 
 impl Shape {
-    /// Whether the output rows are the source's values, shared, one for one.
+    /// Returns whether the output rows are the source's values, shared, one for one.
     #[inline]
     pub fn copies_rows(&self) -> bool {
         self.one_to_one && self.operator.is_copy()

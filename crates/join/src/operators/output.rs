@@ -25,7 +25,7 @@ pub struct Output {
 /// The effects of an operation on the output, for the joins and subscriptions that depend on it.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Whether there are any such joins or subscriptions.
+    /// True if there are any such joins or subscriptions.
     pub wanted: bool,
     pub changes: Vec<Shown>,
     /// Changed groups, with their fills. Their rows have not been updated yet.
@@ -150,7 +150,7 @@ impl Output {
         }
     }
 
-    /// Whether a group must be computed again before its rows can be updated.
+    /// Returns whether a group must be computed again before its rows can be updated.
     pub fn is_drained(&self, group: &[u8]) -> bool {
         let group = self.groups.get(group);
         group.is_some_and(|group| group.is_drained())

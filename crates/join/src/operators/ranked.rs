@@ -136,7 +136,7 @@ impl Ranked {
         self.best.binary_search_by(compare)
     }
 
-    /// Whether the group is drained (invariant 2).
+    /// Returns whether the group is drained (invariant 2).
     pub fn is_drained(&self) -> bool {
         !self.complete && self.best.len() < self.shown
     }

@@ -40,7 +40,7 @@ impl Backlog {
         self.last
     }
 
-    /// Whether all outputs reflect a change and all earlier ones.
+    /// Returns whether all outputs reflect a change and all earlier ones.
     pub fn is_done(&self, change: u64) -> bool {
         self.outstanding.first().is_none_or(|first| *first > change)
     }

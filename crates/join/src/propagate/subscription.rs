@@ -21,7 +21,7 @@ use crate::join::{JoinId, TableId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowChange {
     pub key: Box<[u8]>,
-    /// Whether the row exists now.
+    /// True if the row exists now.
     pub is_there: bool,
 }
 

@@ -125,7 +125,7 @@ impl Engine {
         self.log.set_befores(on);
     }
 
-    /// Whether a base row of the range may have changed since the last call of [`Engine::take_befores`]. After many changes the
+    /// Returns whether a base row of the range may have changed since the last call of [`Engine::take_befores`]. After many changes the
     /// answer is true for any range, because each call scans the changes.
     pub fn has_befores_in(&self, range: &KeyRange) -> bool {
         let befores = self.log.befores();

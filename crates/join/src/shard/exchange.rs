@@ -67,7 +67,7 @@ pub enum EngineMessage {
     Changes {
         rows: VecDeque<(Bytes, Option<Bytes>)>,
         mark: u64,
-        /// Whether the rows are the changes of one transaction, between which nothing is read.
+        /// True if the rows are the changes of one transaction, between which nothing is read.
         whole: bool,
     },
     /// From an owner: no further changes of rows in these slots (first and last of each run) follow, and the reader
@@ -101,7 +101,7 @@ pub enum EngineMessage {
 }
 
 impl EngineMessage {
-    /// Whether an owner sends this message to a reader, and not the reverse.
+    /// Returns whether an owner sends this message to a reader, and not the reverse.
     pub fn is_of_owner(&self) -> bool {
         matches!(
             self,
@@ -134,7 +134,7 @@ pub struct Exchange {
     sequence: u64,
     pub(super) turn: usize,
     pub(super) chunk_rows: u64,
-    /// Whether the pace of parts is controlled by [`Exchange::take_part`].
+    /// True if the pace of parts is controlled by [`Exchange::take_part`].
     pub(super) is_paced: bool,
     /// Set if rows with unacknowledged changes must be tracked.
     told: Option<Told>,
@@ -195,7 +195,7 @@ pub(super) struct OwnerSide {
 #[derive(Default)]
 pub(super) struct ReaderSide {
     pub(super) out: Vec<EngineMessage>,
-    /// Whether the last message accepts more rows of the same transaction.
+    /// True if the last message accepts more rows of the same transaction.
     is_open: bool,
     inbox: VecDeque<EngineMessage>,
     /// Ranges whose changes it receives.
@@ -217,9 +217,9 @@ pub(super) struct ReaderSide {
 /// The outcome of a step.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Whether there is more to do immediately.
+    /// True if there is more to do immediately.
     pub more: bool,
-    /// Whether rows were supplied, or certainly will not be, so that waiting reads must be retried.
+    /// True if rows were supplied, or certainly will not be, so that waiting reads must be retried.
     pub supplied: bool,
 }
 
@@ -355,7 +355,7 @@ impl Exchange {
         }
     }
 
-    /// Whether rows of any of these ranges are outstanding.
+    /// Returns whether rows of any of these ranges are outstanding.
     pub fn is_asked(&self, ranges: &[(u16, KeyRange)]) -> bool {
         let is_asked = |(owner, range): &(u16, KeyRange)| {
             let peer = self.peers.get(usize::from(*owner));
@@ -364,7 +364,7 @@ impl Exchange {
         ranges.iter().any(is_asked)
     }
 
-    /// Whether this owner is in a later epoch. It answers when this shard has reached that epoch too.
+    /// Returns whether this owner is in a later epoch. It answers when this shard has reached that epoch too.
     pub fn is_behind(&self, owner: u16) -> bool {
         let peer = self.peers.get(usize::from(owner));
         peer.is_some_and(|peer| peer.owner.epoch > self.epoch)
@@ -448,7 +448,7 @@ impl Exchange {
         self.sequence
     }
 
-    /// Whether all readers reflect the changes up to this one.
+    /// Returns whether all readers reflect the changes up to this one.
     pub fn is_acknowledged(&self, sequence: u64) -> bool {
         self.is_acknowledged_by_first(self.peers.len(), sequence)
     }
@@ -477,7 +477,7 @@ impl Exchange {
         owners.for_each(|owner| owner.acknowledge(engine));
     }
 
-    /// Whether messages have not been processed yet.
+    /// Returns whether messages have not been processed yet.
     pub fn has_unprocessed(&self) -> bool {
         let is_left = |peer: &Peer| !peer.owner.inbox.is_empty() || !peer.reader.inbox.is_empty();
         self.peers.iter().any(is_left)

@@ -187,7 +187,7 @@ impl Exchange {
         true
     }
 
-    /// Whether readers are waiting for parts.
+    /// Returns whether readers are waiting for parts.
     pub fn has_part_answers(&self) -> bool {
         let mut readers = self.peers.iter().map(|peer| &peer.reader);
         readers.any(|reader| !reader.part_answers.is_empty())

@@ -31,7 +31,7 @@ impl Engine {
         self.sharding.own.as_ref()
     }
 
-    /// Whether a fill can read all rows of a base table's range. Missing ranges are recorded.
+    /// Returns whether a fill can read all rows of a base table's range. Missing ranges are recorded.
     pub(crate) fn replicas_here(&mut self, table: TableId, range: &KeyRange) -> bool {
         let Some(shard) = &self.sharding.own else {
             return true;

@@ -84,13 +84,13 @@ impl Engine {
         state.rows.remove_range(&range.lo, &range.hi);
     }
 
-    /// Whether the key's table has its rows from an external source.
+    /// Returns whether the key's table has its rows from an external source.
     pub fn is_supplied(&self, key: &[u8]) -> bool {
         let table = self.tables.of_key(key);
         table.is_some_and(|table| self.tables[table].supplied.is_some())
     }
 
-    /// Whether the key's row would be present if it existed. Always true for other tables.
+    /// Returns whether the key's row would be present if it existed. Always true for other tables.
     pub fn is_here(&self, key: &[u8]) -> bool {
         let table = self.tables.of_key(key);
         table.is_none_or(|table| {

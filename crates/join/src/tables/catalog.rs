@@ -23,14 +23,14 @@ pub struct JoinInfo {
     pub filled: u64,
     pub evicted: u64,
     pub rows: u64,
-    /// How often ranges omitted a row so far, because values that it aggregates are not numbers.
+    /// Number of times so far that ranges omitted a row because values that it aggregates are not numbers.
     pub left_out: u64,
     /// Number of source ranges whose changes the join tracks.
     pub updaters: usize,
     pub memory_bytes: usize,
 }
 
-/// What a definition does to an existing join of the same name. If that join has the same definition, nothing changes
+/// The effect of a definition on an existing join of the same name. If that join has the same definition, nothing changes
 /// in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IfDefined {
@@ -53,7 +53,7 @@ pub enum Admitted {
     Replaced,
 }
 
-/// What dropping a join does to the joins that read its output.
+/// The effect of dropping a join on the joins that read its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IfRead {
     /// The drop is rejected.
@@ -282,7 +282,7 @@ impl Engine {
         }
     }
 
-    /// Whether [`Engine::step`] has memory to free: rows of dropped joins, or transient fills.
+    /// Returns whether [`Engine::step`] has memory to free: rows of dropped joins, or transient fills.
     pub fn has_leftovers(&self) -> bool {
         self.joins.has_dropped() || !self.reads.transient.is_empty()
     }

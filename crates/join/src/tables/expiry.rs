@@ -159,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// Whether expired rows have not been removed yet.
+    /// Returns whether expired rows have not been removed yet.
     pub fn has_late_rows(&self) -> bool {
         self.next_expiry().is_some_and(|at| at <= self.time.now)
     }

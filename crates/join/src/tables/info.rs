@@ -9,9 +9,9 @@ pub struct TableInfo {
     pub name: Vec<u8>,
     /// Number of base rows.
     pub rows: u64,
-    /// Whether joins compute the table.
+    /// True if joins compute the table.
     pub computed: bool,
-    /// Whether its rows come from a database. `rows` then counts those in memory.
+    /// True if its rows come from a database. `rows` then counts those in memory.
     pub supplied: bool,
 }
 
@@ -33,7 +33,7 @@ impl Engine {
         tables
     }
 
-    /// Whether there may be objects. `false` means that there are none.
+    /// Returns whether there may be objects. `false` means that there are none.
     #[inline]
     pub fn has_objects(&self) -> bool {
         self.tables.have_objects

@@ -66,7 +66,7 @@ impl<'a> Lineage<'a> {
         Ok(())
     }
 
-    /// Whether rows of `table` depend on rows of `output`. Appends the path.
+    /// Returns whether rows of `table` depend on rows of `output`. Appends the path.
     fn leads_to(self, table: &[u8], output: &[u8], path: &mut Vec<String>) -> bool {
         path.push(text(&table[..table.len() - 1]));
         if table == output {

@@ -3,7 +3,7 @@
 use crate::base::rows::{GroupId, Sought};
 use crate::join::{Join, JoinId};
 
-/// How the joins of a table are read together.
+/// The way in which the joins of a table are read together.
 #[derive(Debug, Default)]
 pub struct Pages {
     /// In the order of their literal words. Empty if the joins cannot be read this way.

@@ -10,7 +10,7 @@ pub struct Ranking {
     pub prefix: Vec<u8>,
     /// Offset of the member in a key; `None` if the output has no slot after the rank.
     pub member_at: Option<usize>,
-    /// Whether rank 1 is the greatest value.
+    /// True if rank 1 is the greatest value.
     pub descending: bool,
 }
 

@@ -53,7 +53,7 @@ pub struct View {
 }
 
 impl View {
-    /// Whether the stored rows of `join` are part of the result.
+    /// Returns whether the stored rows of `join` are part of the result.
     pub fn shows_stored(&self, join: &Join) -> bool {
         join.definition.mode != JoinMode::Pull || self.transient.contains(&join.id)
     }

@@ -20,9 +20,9 @@ use crate::tables::supplied::Supplied;
 pub struct Tables {
     list: Vec<TableState>,
     names: ByteMap<TableId>,
-    /// Whether some of them hold objects.
+    /// True if some of them hold objects.
     pub have_objects: bool,
-    /// Where long values of base rows are stored.
+    /// The storage of long values of base rows.
     on_disk: Option<ValuesOnDisk>,
 }
 
@@ -34,7 +34,7 @@ pub struct TableState {
     pub rows: Rows,
     /// The joins that compute it, oldest first. If two have a row with the same key, the older join's row is visible.
     pub makers: Vec<JoinId>,
-    /// How their rows are read together.
+    /// The way in which their rows are read together.
     pub pages: Pages,
     /// The joins that read it, with the level of the source.
     pub readers: Vec<(JoinId, u8)>,
@@ -134,7 +134,7 @@ impl IndexMut<TableId> for Tables {
 }
 
 impl TableState {
-    /// Whether joins or subscriptions depend on the table's rows.
+    /// Returns whether joins or subscriptions depend on the table's rows.
     #[inline]
     pub fn is_read(&self) -> bool {
         !self.readers.is_empty() || self.subscriptions > 0

@@ -15,7 +15,7 @@ struct World {
     random: Random,
     seed: u64,
     widths: bool,
-    /// Whether only joins of `ORDERED` are created.
+    /// True if only joins of `ORDERED` are created.
     ordered: bool,
     engine: Engine,
     model: Model,
@@ -28,7 +28,7 @@ struct World {
     stepped: bool,
     /// Budget of a read, if reads are deferred.
     read_rows: Option<usize>,
-    /// Whether everything that can be evicted is, while a range is read.
+    /// True if everything that can be evicted is, while a range is read.
     is_tight: bool,
     held: Vec<Held>,
     seen: Seen,
@@ -227,7 +227,7 @@ impl World {
     }
 
     fn expire(&mut self) {
-        // Several rows may expire at once, more than one step removes.
+        // Several rows may expire together, more than one step removes.
         for _ in 0..1 + self.random.below(8) {
             let (key, after) = (self.base_key(), 100 * self.random.below(3) as u64);
             let at = self.now + after;

@@ -37,7 +37,7 @@ struct World {
     random: Random,
     seed: u64,
     widths: bool,
-    /// Whether rows of the table `r|` have an external source, which sends all changes to all cores.
+    /// True if rows of the table `r|` have an external source, which sends all changes to all cores.
     elsewhere: bool,
     cores: Vec<Core>,
     /// Set if slots move.
@@ -644,7 +644,7 @@ fn shards_answer_as_one_engine_would() {
     }
 }
 
-/// Most rows of a range expire at once, just when another core requests it.
+/// Most rows of a range expire together, just when another core requests the range.
 #[test]
 fn an_owner_whose_rows_are_going_answers_with_those_that_stay() {
     let shards = [Shard::new(0, 2), Shard::new(1, 2)];
