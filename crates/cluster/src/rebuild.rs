@@ -49,7 +49,7 @@ pub struct KeptCopy {
     pub term: Term,
     /// The last change in the copy.
     pub last: Position,
-    /// Whether the copy has all rows up to `last`. `false` during a transfer.
+    /// True if the copy has all rows up to `last`. `false` during a transfer.
     pub is_whole: bool,
 }
 

@@ -40,7 +40,7 @@ pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
         .or_else(|| tell(world, rest))
 }
 
-/// Whether a change is a step of a slot move.
+/// Returns whether a change is a step of a slot move.
 pub(super) fn is_step(change: &Change) -> bool {
     match change {
         Change::SyncChanged { by, .. } => *by == By::Controller,
@@ -102,7 +102,7 @@ fn synced(world: &World<'_>) -> Option<Decision> {
         .flatten()
 }
 
-/// Whether the node has the live versions of all stores. A replica is useful only with their partitions of these slots, which
+/// Returns whether the node has the live versions of all stores. A replica is useful only with their partitions of these slots, which
 /// were assigned to it in the epoch `began`.
 fn has_live_versions(world: &World<'_>, node: NodeId, began: Epoch) -> bool {
     let report = world.report(node).filter(|report| report.epoch >= began);

@@ -75,7 +75,7 @@ impl Report {
         found.map(|it| &it.progress)
     }
 
-    /// Whether the node can serve this version with the digest that the map specifies.
+    /// Returns whether the node can serve this version with the digest that the map specifies.
     pub fn has(&self, name: &StoreName, store: &Store, version: VersionId) -> bool {
         let wanted = store.version(version).map(|it| it.digest.as_str());
         match self.progress(name, version) {

@@ -109,7 +109,7 @@ impl Mirror {
         news
     }
 
-    /// Whether the copy equals the service's data, according to the keys written since [`Mirror::checked`]. If `false`, the watch
+    /// Returns whether the copy equals the service's data, according to the keys written since [`Mirror::checked`]. If `false`, the watch
     /// is late or has lost an event, and everything must be read.
     ///
     /// The comparison is exact without values. A lost write appears among the written keys with a different revision. A lost

@@ -13,7 +13,7 @@ pub struct Difference {
     pub gone: Vec<NodeId>,
     /// Members of both maps that differ in state, incarnation, address or any other property.
     pub updated: Vec<NodeId>,
-    /// Whether stores, tables, joins, spaces, outputs or settings differ.
+    /// True if stores, tables, joins, spaces, outputs or settings differ.
     pub other: bool,
 }
 

@@ -87,12 +87,12 @@ impl Member {
         &self.registration.name
     }
 
-    /// Whether slots may be placed on the node, now or after its return.
+    /// Returns whether slots may be placed on the node, now or after its return.
     pub fn may_hold(&self) -> bool {
         self.state != State::Joining && self.leaving.is_none() && self.registration.roles.is_base()
     }
 
-    /// Whether the computation of outputs may be placed on the node.
+    /// Returns whether the computation of outputs may be placed on the node.
     pub fn may_compute(&self) -> bool {
         self.state == State::Up && self.leaving.is_none() && self.registration.roles.is_compute()
     }

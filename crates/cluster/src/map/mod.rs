@@ -166,12 +166,12 @@ impl Map {
         self.members.iter().find(|member| member.name() == name)
     }
 
-    /// Whether `id` is a member that is not down.
+    /// Returns whether `id` is a member that is not down.
     pub fn is_up(&self, id: NodeId) -> bool {
         self.member(id).is_some_and(|it| it.state != State::Down)
     }
 
-    /// Whether the member's process is stopping.
+    /// Returns whether the member's process is stopping.
     pub fn is_stopping(&self, id: NodeId) -> bool {
         self.member(id).is_some_and(|it| it.is_stopping)
     }

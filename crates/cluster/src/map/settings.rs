@@ -19,7 +19,7 @@ pub struct Settings {
     pub replace_after_ms: u64,
     /// The number of base nodes that must have registered before slots are placed for the first time.
     pub start_nodes: u32,
-    /// Whether a node that registers receives slots automatically.
+    /// True if a node that registers receives slots automatically.
     pub admit_new_nodes: bool,
     /// The percentage by which a node may exceed its share.
     pub spare_percent: u8,

@@ -88,12 +88,12 @@ impl Placed {
         (self.owner.is_some() && self.in_sync.contains(&first)).then_some(first)
     }
 
-    /// Whether the slot has its target placement.
+    /// Returns whether the slot has its target placement.
     pub fn is_settled(&self) -> bool {
         self.goal.is_none() && self.filling.is_empty()
     }
 
-    /// Whether the slot's placement contains `node` in any role.
+    /// Returns whether the slot's placement contains `node` in any role.
     pub fn names(&self, node: NodeId) -> bool {
         let is_goal = self.goal.as_ref().is_some_and(|it| it.contains(&node));
         self.is_holder(node) || self.filling(node).is_some() || is_goal

@@ -89,7 +89,7 @@ pub struct Ended {
     pub is_refused: bool,
     /// These requests were never sent, so they were not executed.
     pub unsent: Vec<StreamId>,
-    /// These requests were sent, and their responses are incomplete. Whether they were executed is unknown.
+    /// These requests were sent, and their responses are incomplete. They may or may not have been executed.
     pub unknown: Vec<StreamId>,
 }
 
@@ -138,7 +138,7 @@ pub struct Connection {
     asked: Asked,
     answered: Answered,
     ended: Option<Ended>,
-    /// Whether the last frame is complete, so that the peer would understand a further frame.
+    /// True if the last frame is complete, so that the peer would understand a further frame.
     is_between_frames: bool,
     begun_ms: u64,
     heard_ms: u64,
@@ -357,7 +357,7 @@ impl Connection {
 
     // Requests.
 
-    /// Whether a request may be sent now.
+    /// Returns whether a request may be sent now.
     pub fn can_ask(&self) -> Result<(), NotSent> {
         let streams_max = match &self.state {
             State::Ready(peer) => peer.streams_max,
@@ -370,7 +370,7 @@ impl Connection {
         }
     }
 
-    /// Whether fewer bytes than the limit are queued for writing.
+    /// Returns whether fewer bytes than the limit are queued for writing.
     pub fn has_room(&self) -> bool {
         self.outbox.queued_bytes() < self.options.queued_bytes_max
     }
@@ -403,7 +403,7 @@ impl Connection {
 
     // Responses.
 
-    /// Whether another piece may be sent.
+    /// Returns whether another piece may be sent.
     pub fn can_answer(&mut self, id: StreamId) -> Result<(), NotSent> {
         let State::Ready(peer) = self.state else {
             return Err(NotSent::Gone);

@@ -83,7 +83,7 @@ pub struct Requests {
     pub batch: Bytes,
 }
 
-/// Whether a piece is the last of its response.
+/// The position of a piece in its response: the last one, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Last {
     /// More pieces follow.

@@ -76,7 +76,7 @@ impl<'a> State<'a> {
         holders.filter(|&&it| self.zone(it) == zone).count() as u8
     }
 
-    /// Whether `node` may hold the piece, if it replaces `instead_of`.
+    /// Returns whether `node` may hold the piece, if it replaces `instead_of`.
     pub fn may_hold(&self, piece: &Piece, node: u16, instead_of: Option<u16>) -> bool {
         let zone = self.zone(node);
         let same = instead_of.is_some_and(|it| self.zone(it) == zone);

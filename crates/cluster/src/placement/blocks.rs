@@ -7,7 +7,7 @@ pub(super) struct Piece {
     pub count: u16,
     /// The first is the owner if `is_owned`.
     pub holders: Vec<u16>,
-    /// Whether the first holder is an owner that may remain so.
+    /// True if the first holder is an owner that may remain so.
     pub is_owned: bool,
     /// Nodes that held the piece before. A copy on any other node must be created, wherever it is placed.
     pub before: Vec<u16>,

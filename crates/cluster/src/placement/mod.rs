@@ -10,13 +10,17 @@
 //!    necessary.
 //! 3. A node owns at most `ceil((1 + e) share)` slots. It holds (owns or replicates) at most `ceil((1 + e) share)` and at least
 //!    `floor((1 - e) share)`. The share is proportional to the weight, as far as 1 and 2 allow (`shares`).
-//! 4. A copy that may stay stays. Where it suffices, ownership changes among nodes that hold the slot, which moves no rows.
+//! 4. A copy that may stay stays. If possible, ownership changes among nodes that hold the slot, which moves no rows.
 //! 5. Free choices are made by weighted rendezvous hashing of blocks of adjacent slots. A node's copies are thus spread over many
 //!    others, and adjacent slots stay together, so that `CLUSTER SLOTS` stays short.
 //!
-//! The steps, in the order of the files: `shares` computes each node's share; `blocks` represents the assignment as pieces of
-//! adjacent slots; `assign` drops invalid copies, adds missing copies, and moves slots from nodes with too many to nodes with too
-//! few; `chains` handles what no single move can; `owners` does the same for ownership.
+//! The steps, in the order of the files:
+//!
+//! - `shares` computes each node's share.
+//! - `blocks` represents the assignment as pieces of adjacent slots.
+//! - `assign` drops invalid copies, adds missing copies, and moves slots from nodes with too many to nodes with too few.
+//! - `chains` makes the improvements that need several moves together.
+//! - `owners` does the same for ownership.
 //!
 //! Sources. The bound on loads is that of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, arXiv
 //! 1608.01350): a node that has its share is skipped. There, load above the bound moves along a ring. Here, a change starts from

@@ -79,7 +79,7 @@ impl Replica {
         self.copies.remove(slot).map(|held| held.copy)
     }
 
-    /// Whether the slot is being filled by an owner whose map is newer than `epoch`.
+    /// Returns whether the slot is being filled by an owner whose map is newer than `epoch`.
     pub fn is_ahead_of(&self, slot: u16, epoch: Epoch) -> bool {
         let held = self.copies.get(slot);
         held.is_some_and(|held| held.began > epoch)

@@ -243,7 +243,7 @@ impl Model {
         self.watches.remove(&ticket);
     }
 
-    /// Whether the watch has neither been interrupted nor ended.
+    /// Returns whether the watch has neither been interrupted nor ended.
     pub fn is_watched(&self, ticket: Ticket) -> bool {
         self.watches.contains_key(&ticket)
     }
@@ -268,7 +268,7 @@ impl Model {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Stops the member and breaks its watches. What it has accepted is on its disk.
+    /// Stops the member and breaks its watches. Its disk keeps all data that it has accepted.
     pub fn crash(&mut self, member: usize) {
         self.members[member].is_up = false;
         self.cut_watches(Some(member));

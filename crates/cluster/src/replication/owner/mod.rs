@@ -89,7 +89,7 @@ pub struct Uncommitted<'a> {
     pub changes: Vec<(&'a Entry, Option<&'a [u8]>)>,
 }
 
-/// Whether a write may be executed now.
+/// The decision about a write: it may be executed now, or the reason why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     Now,
@@ -226,7 +226,7 @@ impl Owner {
         self.tokens.take_spent()
     }
 
-    /// Whether fills wait only for time to pass: end a turn in some milliseconds.
+    /// Returns whether fills wait only for time to pass: end a turn in some milliseconds.
     pub fn waits_to_fill(&self) -> bool {
         self.waits_to_fill
     }
@@ -395,13 +395,13 @@ impl Owner {
         }
     }
 
-    /// Whether the map assigns this owned slot to another node. Its writes then wait.
+    /// Returns whether the map assigns this owned slot to another node. Its writes then wait.
     #[inline]
     pub fn is_leaving(&self, slot: u16) -> bool {
         !self.moving.is_empty() && self.moving.contains(&slot)
     }
 
-    /// Whether another node may become the owner of any owned slot at any time.
+    /// Returns whether another node may become the owner of any owned slot at any time.
     pub fn has_released(&self) -> bool {
         let is_released = |slot: &u16| self.slots.get(*slot).is_some_and(|it| it.is_released);
         self.moving.iter().any(is_released)
@@ -667,8 +667,8 @@ impl Owner {
         }
         owned.forget_sent();
         if owned.kept_bytes > 2 * self.limits.unacknowledged_bytes_max {
-            // A fill that is slower than the writes must not delay them, so it is restarted. The log may hold twice the limit of
-            // unacknowledged bytes, because in-sync replicas may acknowledge all of them at once, plus one large row.
+            // A fill that is slower than the writes must not delay them, so it is restarted. The log may hold one large row and
+            // twice the limit of unacknowledged bytes, because in-sync replicas may acknowledge all of them together.
             self.done.begun_anew += owned.restart_fillings(self.ticked_ms);
         }
         if is_new && self.is_leaving(slot) {

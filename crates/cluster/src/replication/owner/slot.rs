@@ -60,7 +60,7 @@ pub(super) enum Role {
     Filling { began: Epoch, is_asked_into: bool },
 }
 
-/// Whether the replica has confirmed the slot's term in this connection.
+/// The replica's confirmation of the slot's term in this connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     No,
@@ -109,7 +109,7 @@ impl Member {
         }
     }
 
-    /// Whether changes wait for its acknowledgement.
+    /// Returns whether changes wait for its acknowledgement.
     pub fn counts(&self) -> bool {
         match self.role {
             Role::InSync => true,
@@ -145,12 +145,12 @@ impl Member {
         self.begun == Begun::Yes
     }
 
-    /// Whether its fill must begin, or continue in another term. No write waits for that.
+    /// Returns whether its fill must begin, or continue in another term. No write waits for that.
     pub fn is_to_be_filled(&self) -> bool {
         self.begun == Begun::No && !self.is_unfit && !self.counts()
     }
 
-    /// Whether it has all rows and all committed changes.
+    /// Returns whether it has all rows and all committed changes.
     pub fn is_filled(&self, committed: u64) -> bool {
         let Some(fill) = self.fill.as_ref().filter(|fill| fill.is_there) else {
             return false;
@@ -221,12 +221,12 @@ impl Owned {
         }
     }
 
-    /// Whether a change was made or in flight during a shortage.
+    /// Returns whether a change was made or in flight during a shortage.
     pub fn was_short(&self, number: u64) -> bool {
         self.short.0 < number && number <= self.short.1
     }
 
-    /// Whether no other node could become the owner.
+    /// Returns whether no other node could become the owner.
     pub fn is_alone(&self) -> bool {
         !self.members.iter().any(Member::counts)
     }

@@ -19,7 +19,7 @@ const WATCHED: u16 = 64;
 
 pub struct Node {
     pub is_alive: bool,
-    /// Whether etcd has its lease.
+    /// True if etcd has its lease.
     pub has_lease: bool,
     pub registration: Registration,
     /// The last map that the node received.

@@ -19,7 +19,7 @@ struct Tried {
     service: Arc<dyn Coordination>,
     /// Compacts the revisions before this one.
     compact: Option<Box<dyn Fn(Revision)>>,
-    /// Whether leases expire without keepalives.
+    /// True if leases expire without keepalives.
     leases_end: bool,
 }
 

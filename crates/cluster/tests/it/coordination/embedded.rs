@@ -1,4 +1,4 @@
-//! The file of a single node: what survives a process, and what is rejected.
+//! The file of a single node: the changes that survive a process, and the files that are rejected.
 
 use std::fs;
 use std::path::Path;

@@ -488,7 +488,7 @@ async fn a_node_at_rest_asks_little() {
     assert!(each_second < 3.0);
 }
 
-/// All faults at once: links that break, stall, delay and lose replies, members that are killed and stopped, revisions that are
+/// All faults together: links that break, stall, delay and lose replies, members that are killed and stopped, revisions that are
 /// compacted.
 #[tokio::test]
 async fn whatever_breaks_each_change_is_made_once() {

@@ -43,7 +43,7 @@ pub struct Client {
     pub think_us: u64,
     /// No call starts after this time.
     quiet_us: u64,
-    /// Whether some reads are of outputs.
+    /// True if some reads are of outputs.
     pub reads_outputs: bool,
     pub outputs_read: u64,
     /// The nodes that acknowledged writes of a slot, by term.

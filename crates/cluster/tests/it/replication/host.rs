@@ -38,7 +38,7 @@ enum Confirmed {
 pub struct Host {
     /// The replicated slots.
     slots: Vec<u16>,
-    /// Whether changes are synced before they are acknowledged, instead of only written to the operating system.
+    /// True if changes are synced before they are acknowledged, instead of only written to the operating system.
     syncs_always: bool,
     bugs: Bugs,
     pub table: Table,
@@ -58,7 +58,7 @@ pub struct Host {
     pub sync_due: bool,
     pub missing: bool,
     pub behind: bool,
-    /// Where outputs are computed.
+    /// The joins of this node, if it computes outputs.
     pub joins: Option<Joins>,
 }
 

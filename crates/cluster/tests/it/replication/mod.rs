@@ -40,7 +40,7 @@ pub struct Setup {
     servers: usize,
     clients: usize,
     replicas: u8,
-    /// Whether changes are synced before they are acknowledged, instead of only written to the operating system.
+    /// True if changes are synced before they are acknowledged, instead of only written to the operating system.
     syncs_always: bool,
     moves: bool,
     think_us: u64,

@@ -5,13 +5,14 @@
 //!                                  Supply, Changes, Pong ────►
 //! ```
 //!
-//! Engines and exchanges are the server's own. What is between them is done here as the server's `tables/conversations` and `tables/replicated`
-//! do it; the rules are in decision 17.
+//! Engines and exchanges are the server's own. This module connects them like the server's `tables/conversations` and
+//! `tables/replicated`; decision 17 has the rules.
 //!
-//! 1. A message that shows a change leaves when replicas have the change, and a write is answered when all readers reflect it.
+//! 1. A message that shows a change is sent when replicas have the change. A write is answered when all readers reflect it.
 //! 2. A reader trusts an owner's rows as long as its subscription lease lasts. The owner waits for a lost reader that long, and a margin.
-//! 3. A slot is released when all readers have forgotten its rows.
-//! 4. A conversation ends with its connection and with the owner's life. The reader forgets what it received in it before the next one begins.
+//! 3. A slot is released when all readers have dropped its rows.
+//! 4. A conversation ends with its connection and with the owner's life. The reader drops the rows it received in a conversation
+//!    before the next one begins.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, LazyLock};
@@ -27,14 +28,14 @@ use crate::replication::client::KEYS;
 use crate::replication::host::Table;
 use crate::replication::wire::Wire;
 
-/// How long a reader trusts rows after it sent the last ping that was answered.
+/// Time for which a reader trusts rows, from the sending of the last answered ping.
 pub const TRUST_MS: u64 = 600;
 const PING_EVERY_MS: u64 = 200;
-/// Clocks differ by 0.1 % at most.
+/// The rates of two clocks differ by at most 0.1 %.
 pub const MARGIN_MS: u64 = 50;
-/// A reader that acknowledges nothing for so long is not waited for.
+/// Time after which the owner no longer waits for a reader that acknowledges nothing.
 const SLOW_MS: u64 = 900;
-/// A read of an output is given up after so long.
+/// Timeout of a read of an output.
 const READ_MAX_MS: u64 = 1_000;
 
 const JOIN: &str = "by|<home>|<at>|<key> = copy src|<at>|<key>|<home>";
@@ -53,22 +54,22 @@ static COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
 pub enum Mistake {
     #[default]
     None,
-    /// One in so many messages with changes is not sent.
+    /// One in four messages with changes is not sent.
     LosesChanges,
-    /// A reader trusts rows however long it has not heard of their owner.
+    /// A reader trusts rows even if their owner has sent nothing for any length of time.
     TrustsForEver,
     /// A write is answered before readers reflect it.
     AnswersEarly,
 }
 
-/// What nodes send each other of joins; each message is of a conversation that the reader has numbered.
+/// A message about joins between nodes. Each belongs to a conversation, which the reader has numbered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
-    /// The first of a conversation begins it.
+    /// The first message of a conversation begins it.
     ToOwner(Vec<EngineMessage>),
     ToReader(Vec<EngineMessage>),
     Ping(u64),
-    /// When the ping was sent, and for how long the owner surely acts for its slots.
+    /// The time at which the ping was sent, and the time for which the owner certainly serves its slots.
     Pong(u64, u64),
     /// The owner ends the conversation.
     End,
@@ -84,7 +85,7 @@ struct Reading {
 /// Another node as a reader.
 struct Reader {
     conversation: u64,
-    /// Of this node when the conversation began.
+    /// The life of this node in which the conversation began.
     life: u64,
     lease: SubscriptionLease,
     is_ended: bool,
@@ -92,7 +93,7 @@ struct Reader {
     waits: Option<(u64, u64)>,
 }
 
-/// A read of an output that is to be answered.
+/// A read of an output that awaits its reply.
 struct Pending {
     client: At,
     number: u64,
@@ -101,13 +102,13 @@ struct Pending {
     since_ms: u64,
 }
 
-/// What a read of an output shows, and what its answer waits for.
+/// The result of a read of an output, and the changes that its reply waits for.
 pub struct Shown {
     pub client: At,
     pub number: u64,
     pub slot: u16,
     pub value: u64,
-    /// Own changes that it may show, and how many had ended unknown.
+    /// The last own change that it may show, and the number of changes that had ended unknown.
     pub upto: (u64, u64),
 }
 
@@ -123,7 +124,7 @@ pub struct Joins {
     executed: u64,
     settled: u64,
     unknown: u64,
-    /// By the map: its epoch, the owner of each slot, and who is up.
+    /// From the map: its epoch, the owner of each slot, and the nodes that are up.
     epoch: u64,
     mapped: Vec<u16>,
     up: BTreeSet<u16>,
@@ -131,7 +132,7 @@ pub struct Joins {
     is_map_new: bool,
     withdrawn: BTreeMap<u16, u64>,
     reading: BTreeMap<u16, Reading>,
-    /// Owners who are to hear of a new conversation: from the next tick on, and now.
+    /// Owners to which a new conversation must be announced: from the next tick on, and now.
     to_begin: BTreeSet<u16>,
     begin: BTreeSet<u16>,
     conversations: u64,
@@ -173,7 +174,8 @@ fn shard(me: u16, count: u16, owners: &[u16]) -> Shard {
 }
 
 impl Joins {
-    /// For the node at this place, which is one of so many, numbered from 1. `now_us`: its clock, which goes on from life to life.
+    /// Creates the state of the node at this place, one of `count` nodes numbered from 1. `now_us` is its clock, which continues
+    /// from life to life.
     pub fn new(at: At, count: usize, mistake: Mistake, now_us: u64) -> Joins {
         let (me, count) = (at.0 as u16 - 1, count as u16);
         let owners = vec![NOBODY; SLOTS.len()];
@@ -215,7 +217,7 @@ impl Joins {
         }
     }
 
-    /// Takes a map: of each slot with rows the owner's place, and the places that are up.
+    /// Applies a map: the place of each slot's owner, for slots with rows, and the places that are up.
     pub fn take_map(&mut self, epoch: u64, owners: Vec<Option<At>>, up: BTreeSet<At>) {
         let place = |at: At| at.0 as u16 - 1;
         let owners = owners.into_iter().map(|at| at.map_or(NOBODY, place));
@@ -224,7 +226,7 @@ impl Joins {
         self.is_map_new = true;
     }
 
-    /// This node is in another life: nothing is promised to those who read in the one before.
+    /// Starts another life of this node, without any promise to the readers of the previous life.
     pub fn live(&mut self, life: u64, out: &mut Outputs<Wire>) {
         if std::mem::replace(&mut self.life, life) != life {
             for place in self.readers.keys().copied().collect::<Vec<_>>() {
@@ -233,7 +235,7 @@ impl Joins {
         }
     }
 
-    /// Executes a change of an own row; the export that its answer waits for.
+    /// Executes a change of an own row. Returns the export that its reply waits for.
     pub fn write(&mut self, slot: u16, key: u8, value: Option<&[u8]>, ticket: Ticket) -> u64 {
         let row = row(slot, key);
         let written = match value {
@@ -248,7 +250,7 @@ impl Joins {
         self.exchange.sequence()
     }
 
-    /// The export that a read of the row waits for.
+    /// Returns the export that a read of the row waits for.
     pub fn last_told(&self, slot: u16, key: u8) -> Option<u64> {
         self.exchange.last_told(&row(slot, key))
     }
@@ -257,12 +259,12 @@ impl Joins {
         self.mistake == Mistake::AnswersEarly || self.exchange.is_acknowledged(export)
     }
 
-    /// Whether changes up to this one are settled; `None`: more of them have ended unknown.
+    /// Returns whether changes up to this one are settled; `None` if more of them have ended unknown.
     pub fn are_settled(&self, (upto, unknown): (u64, u64)) -> Option<bool> {
         (self.unknown <= unknown).then_some(self.settled >= upto)
     }
 
-    /// Whether this node computes the outputs that show rows of a slot.
+    /// Returns whether this node computes the outputs that show rows of a slot.
     pub fn computes(&self, slot: u16) -> bool {
         self.owners[home(at_of(slot))] == self.me
     }
@@ -278,7 +280,7 @@ impl Joins {
         });
     }
 
-    /// Reads that can be answered.
+    /// Removes and returns the reads that can be answered.
     pub fn shown(&mut self, now_ms: u64) -> Vec<Shown> {
         let mut shown = Vec::new();
         for pending in std::mem::take(&mut self.pending) {
@@ -316,7 +318,7 @@ impl Joins {
             || reading.all(|it| now_ms < it.lease.subscribed_until_ms())
     }
 
-    /// A connection has ended, and with it both conversations over it.
+    /// Ends both conversations over a connection that has ended.
     pub fn lost(&mut self, peer: At) {
         let place = peer.0 as u16 - 1;
         self.owner_lost(place);
@@ -328,7 +330,7 @@ impl Joins {
     fn owner_lost(&mut self, owner: u16) {
         if self.reading.remove(&owner).is_some() {
             self.exchange.owner_lost(&mut self.engine, owner);
-            // The owner waits for this reader until it hears of the next conversation.
+            // The owner waits for this reader until the next conversation begins.
             self.to_begin.insert(owner);
         }
     }
@@ -447,7 +449,7 @@ impl Joins {
         gone.into_iter().for_each(|place| self.reader_lost(place));
     }
 
-    /// Follows what the map and replication say of own slots, and what has become of own changes. Lets slots go that nobody has rows of.
+    /// Applies the map, the state of replication and the outcomes of own changes. Releases slots of which no reader has rows.
     pub fn follow(
         &mut self,
         replication: &mut Replication,
@@ -548,7 +550,7 @@ impl Joins {
         }
     }
 
-    /// Sends what is to be sent, over the connections that there are.
+    /// Sends the messages that are due, over the connections that exist.
     pub fn send(&mut self, now_ms: u64, connected: &BTreeSet<At>, out: &mut Outputs<Wire>) {
         let settled = self.settled;
         let free: Vec<_> = (self.kept.extract_if(.., |(upto, ..)| *upto <= settled)).collect();

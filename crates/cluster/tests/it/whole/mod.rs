@@ -520,7 +520,7 @@ fn outputs_of_rows_of_other_nodes_show_what_was_acknowledged_whatever_fails() {
     for_each_seed(40, 4_000, |seed| run(seed, &with_joins));
 }
 
-/// Messages between nodes are late and no connection breaks, so that only leases tell a reader that it was given up.
+/// Messages between nodes are late and no connection breaks. A reader can therefore learn only from its lease that the owner gave it up.
 fn with_late_messages(case: &mut Case) {
     with_cuts(case, |number| {
         let nodes = [At(1 + number % 4), At(1 + (number + 1) % 4)];

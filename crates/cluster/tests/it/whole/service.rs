@@ -207,7 +207,7 @@ impl Service {
         self.map = Some(map);
     }
 
-    /// Members crash or are partitioned; sometimes two at once, so that there is no quorum.
+    /// Members crash or are partitioned; sometimes two together, so that there is no quorum.
     fn fail(&mut self, now_us: u64) {
         let now_ms = now_us / 1_000;
         if now_us >= FAULTS_US && !self.is_calm {

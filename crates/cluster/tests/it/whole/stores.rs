@@ -187,7 +187,7 @@ impl Stores {
         have.chain(failed).chain(pulling).collect()
     }
 
-    /// Whether this node answers for a slot from this version.
+    /// Returns whether this node answers for a slot from this version.
     pub fn answers(&self, map: &Map, me: NodeId, slot: u16, version: VersionId) -> bool {
         let wanted = map
             .stores()
