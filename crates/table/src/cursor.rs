@@ -10,7 +10,7 @@ use crate::tree::{Place, Tree};
 use crate::value::Value;
 
 /// A range cursor. It allocates nothing per row: keys are assembled in the cursor's buffer, and values are read in
-/// place. What `next` returns is valid until the next call.
+/// place. The row that `next` returns is valid until the next call.
 pub struct Cursor<'t> {
     groups: &'t Groups,
     spans: Spans<'t>,

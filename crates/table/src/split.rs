@@ -9,7 +9,7 @@
 //!    prefix of the other. Otherwise the shorter group is, by 1, that of a short key, which is a proper prefix of the
 //!    other key.
 
-/// How a table's keys are divided into groups. Rows of one group are stored together; a range within a group reads no
+/// The division of a table's keys into groups. Rows of one group are stored together; a range within a group reads no
 /// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {

@@ -165,7 +165,7 @@ fn with_slack(level: u8, need: usize, new: usize) -> usize {
     (need + (need / 8).max((8 * new).min(need / 2))).min(size_max(level))
 }
 
-/// Whether a page has free space.
+/// The free space of a new page: none, or some.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slack {
     None,

@@ -69,7 +69,7 @@ struct Header {
     dead: u16,
     size: u16,
     level: u8,
-    /// Whether any record may have out-of-line data.
+    /// Not 0 if any record may have out-of-line data.
     out: u8,
     unused: u16,
 }
