@@ -246,13 +246,13 @@ impl Journal {
     }
 
     /// Returns a producer for one core. The journal's threads call `waker`, which must only notify that core. The
-    /// core then checks:
+    /// core then checks for these events:
     ///
-    /// - whether appends can be acknowledged,
-    /// - whether there is room again,
-    /// - whether a snapshot has ended,
-    /// - whether writes fail, or succeed again,
-    /// - whether the journal has stopped.
+    /// - appends can be acknowledged,
+    /// - there is room again,
+    /// - a snapshot has ended,
+    /// - writes fail, or succeed again,
+    /// - the journal has stopped.
     pub fn producer(&self, waker: impl Fn() + Send + Sync + 'static) -> Producer {
         Producer::new(self.shared.clone(), Box::new(waker))
     }

@@ -225,7 +225,7 @@ impl Producer {
         let shared = &*self.shared;
         if self.is_pressed() {
             shared.pressed.store(true, Ordering::Release);
-            // The pressure may have ended just before the store, when no producer was to be notified.
+            // The pressure may have ended just before the store, while no producer waited for a notification.
             return !self.is_pressed();
         }
         true

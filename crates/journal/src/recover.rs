@@ -30,7 +30,7 @@ use crate::scan::{Ending, LogScan, scan_log, scan_snapshot};
 /// The result of reading the journal at a start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovery {
-    /// Whether the folder had no journal.
+    /// True if the folder had no journal.
     pub new: bool,
     /// Rows that were read from the snapshot.
     pub snapshot_rows: u64,

@@ -90,7 +90,7 @@ pub(crate) struct State {
     pub is_writer_called: bool,
     pub closing: bool,
     pub failure: Option<Arc<Failure>>,
-    /// Why writes fail, and since when.
+    /// The reason why writes fail, and the time of the first failure.
     pub trouble: Option<(Arc<Error>, Duration)>,
     pub sync: SyncState,
     pub syncs_requested: u64,

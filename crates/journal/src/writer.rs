@@ -22,8 +22,8 @@ use crate::journal::Fsync;
 use crate::log::Trouble;
 use crate::shared::{Shared, SyncState};
 
-/// How long data waits for its sync under [`Fsync::EverySecond`]: half of what a crash may lose, which leaves the
-/// other half for the sync.
+/// The time that data waits for its sync under [`Fsync::EverySecond`]. It is half of the time whose writes a crash may
+/// lose, which leaves the other half for the sync.
 const SYNC_AFTER: Duration = Duration::from_millis(500);
 /// The delay before a failed write is retried.
 const RETRY_AFTER: Duration = Duration::from_millis(250);

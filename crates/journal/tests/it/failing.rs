@@ -79,7 +79,7 @@ fn a_failed_sync_stops_the_journal_and_nothing_is_tried_again() {
     assert!(journal.close_stepped(&mut writer).is_err());
     assert_eq!(disk.operations(), operations, "nothing is tried again");
 
-    // The machine crashes: what was acknowledged survives.
+    // The machine crashes. Acknowledged writes survive.
     disk.restart(&mut Random::new(3));
     let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
     assert!(rows.rows.contains_key(&b"done"[..]));

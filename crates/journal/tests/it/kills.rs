@@ -1,4 +1,4 @@
-//! Kills a process under load with SIGKILL, at random moments and at every fault point. What it reported as
+//! Kills a process under load with SIGKILL, at random moments and at every fault point. Writes that the process
 //! acknowledged must survive.
 //!
 //! The child is this test binary with the filter `child`; an environment variable activates it.
