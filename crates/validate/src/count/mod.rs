@@ -72,7 +72,7 @@ pub struct Counts {
     rule: Rule,
 }
 
-/// How verdicts follow from the extents.
+/// The rule by which verdicts follow from the extents.
 enum Rule {
     /// All deltas are plus or minus this value: the extents decide (invariant 1).
     Steps(i64),

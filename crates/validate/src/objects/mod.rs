@@ -50,7 +50,7 @@ pub struct Event {
 pub enum Call {
     Change {
         change: Change,
-        /// Whether the condition held, if the reply states it.
+        /// The outcome of the condition, if the reply states it.
         held: Option<bool>,
     },
     /// A read by key returned this state.
@@ -61,7 +61,7 @@ pub enum Call {
     Missed(Condition),
 }
 
-/// How searches read objects.
+/// The way in which searches read objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Searches {
     /// Each object at one instant, like a read by key.

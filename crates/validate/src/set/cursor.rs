@@ -30,7 +30,7 @@ pub(super) struct Open {
     /// Its state at the read's start.
     pub known: Known,
     freedom: u32,
-    /// Whether it became free only once.
+    /// True if it became free only once.
     once: bool,
 }
 
@@ -43,11 +43,11 @@ pub(crate) type OpenAt = (i64, Vec<(usize, bool)>, i64);
 
 /// The verdicts on a read of a list.
 pub(crate) struct Answer {
-    /// Whether a list of this size was possible.
+    /// The verdict on the size of the list.
     pub size: Verdict,
-    /// Whether each element was possible at an instant of its own.
+    /// The verdict on the elements, each at an instant of its own.
     pub apart: Verdict,
-    /// Whether all elements were possible at one instant.
+    /// The verdict on all elements together, at one instant.
     pub whole: Verdict,
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Freedom {
     pub element: u32,
     /// The write that made it free.
     pub write: u32,
-    /// Whether the write adds the element.
+    /// True if the write adds the element.
     pub member: bool,
     /// For reads that end before this instant, only this write decides.
     pub alone_until: u64,
@@ -64,7 +64,7 @@ pub(crate) struct History {
     pub names: Vec<u64>,
     pub keys: Vec<u128>,
     pub initially: Vec<bool>,
-    /// Whether any write adds the element.
+    /// Per element, true if any write adds it.
     pub put: Vec<bool>,
     pub start: Sketch,
     pub log: Vec<Step>,

@@ -123,7 +123,7 @@ pub(crate) struct Before<'a> {
     pub holds: &'a dyn Fn(u64) -> bool,
 }
 
-/// Returns a verdict per read of one set, in order: whether it was the state at one instant. `initial` has each
+/// Returns a verdict per read of one set, in order. A valid read returned the set's state at one instant. `initial` has each
 /// initial element once.
 pub fn judge(
     seed: u64,

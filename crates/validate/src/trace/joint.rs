@@ -1,5 +1,5 @@
-//! Validates calls that read several counts: whether the counts were valid at one instant, with the writes of each
-//! call visible completely or not at all.
+//! Validates calls that read several counts. The counts must be valid at one instant, with the writes of each call
+//! visible completely or not at all.
 //!
 //! For example, viewing one's own profile returns the numbers of friends and of pending invitations, and accepting an
 //! invitation changes both. At an instant, each call in flight contributes a vector, with one number per count, or

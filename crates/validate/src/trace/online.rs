@@ -62,8 +62,9 @@ struct Held {
     /// When to discard the next part of the past.
     past_until: u64,
     unsettled: bool,
-    /// Whether its number was written, and whether its elements were.
+    /// True if its number was written.
     of_number: bool,
+    /// True if its elements were written.
     of_elements: bool,
 }
 

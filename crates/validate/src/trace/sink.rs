@@ -9,7 +9,7 @@ use crate::report::{Class, Failure, Found, Level, Report, Tally, Witness, keep_f
 
 pub(crate) struct Sink {
     pub options: Options,
-    /// Whether more of the trace follows.
+    /// True if more of the trace follows.
     online: bool,
     report: Report,
     actions: Vec<Tally>,
