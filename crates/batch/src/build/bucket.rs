@@ -20,12 +20,12 @@ pub struct Bucket {
     pub counts: Counts,
 }
 
-/// How rows that share a key are resolved.
+/// The treatment of rows that share a key.
 #[derive(Clone, Copy)]
 pub struct Duplicates {
     pub policy: OnDuplicate,
     pub collect_as: CollectAs,
-    /// Whether values end with the delta marker (see `delta.rs`).
+    /// True if values end with the delta marker (see `delta.rs`).
     pub is_marked: bool,
     /// Maximum length of a collected value.
     pub value_bytes_max: u64,

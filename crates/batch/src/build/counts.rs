@@ -10,7 +10,7 @@ pub struct Counts {
     sizes: RowSizes,
 }
 
-/// Whether all rows have the same key size and value size.
+/// The sizes of keys and values: the same in all rows, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RowSizes {
     #[default]

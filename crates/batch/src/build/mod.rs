@@ -76,7 +76,7 @@ pub struct Builder {
     failed: Mutex<Option<Error>>,
     /// Receives the differences from the base, if the rows are the complete new version.
     changes: Option<Box<Builder>>,
-    /// How values are divided into columns, if a profile is requested.
+    /// The division of values into columns, if a profile is requested.
     shape: Option<Shape>,
     /// The merged collectors of the closed writers.
     collected: Mutex<Option<Collector>>,

@@ -76,7 +76,7 @@ pub struct BuildOptions {
     pub on: Option<On>,
     /// The description of the build for the manifest.
     pub built: Option<Built>,
-    /// Whether to collect a profile for `built`. Without `built` there is none.
+    /// Collect a profile for `built`. Without `built` there is none.
     pub profile: bool,
     /// The key that signs the manifest. Manifests of format 1 cannot be signed.
     pub sign: Option<SecretKey>,

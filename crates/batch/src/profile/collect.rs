@@ -10,7 +10,7 @@ use super::scan::{Cell, json_fields, msgpack_fields};
 use super::{COLUMNS_MAX, Column, Exact, Frequent, Kind, Profile, QUANTILE_PARTS, TOP_MAX};
 use crate::built::Built;
 
-/// How a value is divided into columns.
+/// The division of a value into columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     Json,

@@ -107,7 +107,7 @@ pub struct Footer {
     pub compression: u8,
     pub directory_kind: u8,
     pub layout: Layout,
-    /// Whether the segment belongs to a delta, so that each value ends with a marker.
+    /// True if the segment belongs to a delta, so that each value ends with a marker.
     pub is_delta: bool,
     /// The sizes of all keys and all values in a uniform segment; else 0.
     pub key_size: u32,

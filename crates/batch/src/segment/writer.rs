@@ -21,7 +21,7 @@ pub struct SegmentOptions {
     pub filter: bool,
     /// [`FORMAT`], or 1 for earlier readers.
     pub format: u32,
-    /// Whether the segment belongs to a delta: the pushed values end with the marker of `delta.rs`, and the filter is
+    /// True if the segment belongs to a delta: the pushed values end with the marker of `delta.rs`, and the filter is
     /// larger, because a lookup queries the filters of all layers.
     pub is_delta: bool,
 }

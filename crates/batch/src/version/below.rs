@@ -1,8 +1,8 @@
 //! Locates the files of the layers below a delta.
 //!
 //! On a server, a version's folder has all its files; those that another version of the store already has are hard
-//! links. Where a delta was built, its folder has only its own segments, and those of a lower version are in that
-//! version's folder. The manifest's `built.on` has the location at the time of the build. A folder is accepted only
+//! links. On the machine that built a delta, its folder has only its own segments, and those of a lower version are in
+//! that version's folder. The manifest's `built.on` has the location at the time of the build. A folder is accepted only
 //! if its manifest is the one on which the delta was built, or that of a version on top of it whose folder contains
 //! its files.
 

@@ -38,7 +38,7 @@ impl MapState {
         };
     }
 
-    /// Returns false after a page of any of the maps was lost. What was read from them before the call is then
+    /// Returns false after a page of any of the maps was lost. Data read from them before the call is then
     /// invalid, even if its checksum matched.
     #[inline]
     pub fn is_whole(&self) -> bool {

@@ -151,7 +151,7 @@ impl OpenedSegment {
 }
 
 impl SegmentFile {
-    /// Returns the block and its extents in the map. Accessing them may block on the disk. What is read there is
+    /// Returns the block and its extents in the map. Accessing them may block on the disk. Data read there is
     /// valid only if the version's [`MapState`] is whole afterwards.
     #[inline]
     pub fn mapped(&self, range: BlockRange) -> &[u8] {
