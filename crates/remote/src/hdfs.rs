@@ -32,7 +32,7 @@ use crate::hdfs_error::explain;
 use crate::location::Location;
 use crate::write::UNFINISHED;
 
-/// How often an unresponsive namenode is called again, within about 7 seconds. For a name service with several
+/// Number of retries of a call to an unresponsive namenode, within about 7 seconds. For a name service with several
 /// namenodes, Hadoop's settings define it.
 const CALLS_AGAIN: &str = "3";
 

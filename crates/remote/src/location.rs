@@ -19,7 +19,7 @@ use crate::certificates::Certificates;
 use crate::error::{Error, Result, redact};
 use crate::hdfs::Hdfs;
 
-/// How a location is accessed.
+/// The protocol by which a location is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     Local,

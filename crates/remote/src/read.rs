@@ -238,7 +238,7 @@ impl ByteStream {
         self.size
     }
 
-    /// Returns the offset of the next byte: where to resume after an error.
+    /// Returns the offset of the next byte, from which to resume after an error.
     pub fn offset(&self) -> u64 {
         self.offset
     }
