@@ -47,7 +47,7 @@ pub struct Scene {
     pub every_us: u64,
     /// Maximum duration of a fault.
     pub lasts_us_max: u64,
-    /// Whether machines may lose their power.
+    /// True if machines may lose their power.
     pub power: bool,
 }
 

@@ -69,7 +69,7 @@ pub enum Output<M> {
 #[derive(Debug)]
 pub struct Outputs<M> {
     pub list: Vec<Output<M>>,
-    /// Whether notes are recorded.
+    /// True if notes are recorded.
     pub is_traced: bool,
 }
 

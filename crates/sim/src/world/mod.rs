@@ -40,7 +40,7 @@ pub struct Options {
     pub clocks_apart_us: u64,
     /// Nodes whose clocks show the world's time: those that record the times of their actions.
     pub exact_clocks: Vec<NodeId>,
-    /// Whether to record a trace.
+    /// Record a trace.
     pub is_traced: bool,
 }
 
