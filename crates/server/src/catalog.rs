@@ -24,7 +24,8 @@ pub struct LiveStore {
 }
 
 impl LiveStore {
-    /// Whether values are so large on average (about 25 microseconds to read and check) that no serving thread should read them.
+    /// Returns whether values are so large on average (about 25 microseconds to read and check) that no serving thread should
+    /// read them.
     #[inline]
     pub fn has_large_values(&self) -> bool {
         let manifest = self.version.manifest();
@@ -69,7 +70,7 @@ impl Cause {
         }
     }
 
-    /// Whether the store must be repaired before it can be read.
+    /// Returns whether the store must be repaired before it can be read.
     pub fn is_fault(self) -> bool {
         matches!(self, Cause::Damaged | Cause::Unreadable)
     }

@@ -119,7 +119,7 @@ impl Descriptors {
         }
     }
 
-    /// Whether this descriptor may be kept, because those reserved for other purposes are still free.
+    /// Returns whether the caller may keep this descriptor, because those reserved for other purposes are still free.
     pub fn allow(&self, purpose: Purpose, descriptor: &impl AsRawFd) -> bool {
         let end = match purpose {
             Purpose::Resp => self.resp_end,

@@ -7,7 +7,7 @@
 //! 1. Compiling takes time proportional to the pattern's length: a character class is a set of 256 bits.
 //! 2. Matching a text takes at most the text's length times [`Glob::weight`], which is 1 for most patterns. Commands that match
 //!    many texts examine fewer of them if the pattern is heavy, so that their work is bounded: [`Glob::texts_max`].
-//! 3. Where many patterns are matched with one text, the sum of their [`Glob::cost`] is bounded.
+//! 3. The sum of the [`Glob::cost`] of all patterns that are matched with one text is bounded.
 
 use std::fmt;
 

@@ -162,7 +162,7 @@ impl Membership {
         self.view.load_full()
     }
 
-    /// Whether a map in etcd determines the placement.
+    /// Returns whether a map in etcd determines the placement.
     pub fn is_in_etcd(&self) -> bool {
         matches!(self.home, Home::Etcd(_))
     }
@@ -191,7 +191,7 @@ impl Membership {
         }
     }
 
-    /// Whether commands on tables are rejected, at the cost of one atomic load.
+    /// Returns whether commands on tables are rejected, at the cost of one atomic load.
     #[inline]
     pub fn is_refusing(&self) -> bool {
         match &self.home {

@@ -10,7 +10,7 @@ use crate::error::Error;
 pub struct Password<'a>(pub &'a str);
 
 impl Password<'_> {
-    /// Whether clients need no password.
+    /// Returns whether clients need no password.
     pub fn is_none(self) -> bool {
         self.0.is_empty()
     }

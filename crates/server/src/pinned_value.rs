@@ -87,12 +87,12 @@ impl PinnedValue {
         }
     }
 
-    /// Whether the bytes are in the version's mapping.
+    /// Returns whether the bytes are in the version's mapping.
     pub fn is_borrowed(&self) -> bool {
         matches!(&self.bytes, Bytes::Value { value, .. } if value.is_borrowed())
     }
 
-    /// Whether the bytes read so far are those that the lookup checked. Once false, it stays false.
+    /// Returns whether the bytes read so far are those that the lookup checked. Once false, it stays false.
     pub fn is_intact(&self) -> bool {
         match &self.bytes {
             Bytes::Value { value, live } => !value.is_borrowed() || live.version.is_whole(),

@@ -50,7 +50,7 @@ impl Channels {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are no subscriptions.
+    /// Returns whether there are no subscriptions.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.names.load(Ordering::Relaxed) == 0

@@ -105,7 +105,7 @@ impl Mailbox {
         }
     }
 
-    /// Whether a message did not fit. The connection must then be closed.
+    /// Returns whether a message did not fit. The connection must then be closed.
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }

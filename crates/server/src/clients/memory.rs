@@ -87,12 +87,12 @@ impl Limits {
         self.each - self.each / 8
     }
 
-    /// Whether a value may be added to a reply of this size.
+    /// Returns whether a value may be added to a reply of this size.
     pub fn admits(self, answered: usize, value: usize) -> bool {
         answered.max(value) <= self.answer() && self.fits(answered, value)
     }
 
-    /// Whether there is room for it: the reply to an executed command should be sent if possible.
+    /// Returns whether there is room for the value: the reply to an executed command should be sent if possible.
     pub fn fits(self, answered: usize, value: usize) -> bool {
         answered + value <= self.most()
     }

@@ -107,12 +107,12 @@ impl Client {
         }
     }
 
-    /// Whether it has subscriptions.
+    /// Returns whether the client has subscriptions.
     pub fn is_subscribed(&self) -> bool {
         self.subscriptions.iter().any(|own| own.load(Relaxed) > 0)
     }
 
-    /// Whether it can receive messages: it has a subscription, or uses RESP3.
+    /// Returns whether the client can receive messages: it has a subscription, or uses RESP3.
     pub fn takes_notes(&self) -> bool {
         self.resp3.load(Relaxed) || self.is_subscribed()
     }
@@ -121,8 +121,8 @@ impl Client {
         self.is_closed.load(Relaxed)
     }
 
-    /// Whether it received some of its replies since the last call, although its socket accepts no more. Only valid while the
-    /// client is registered, because its descriptor is open then.
+    /// Returns whether the client received some of its replies since the last call, although its socket accepts no more. Only
+    /// valid while the client is registered, because its descriptor is open then.
     fn has_taken_some(&self) -> bool {
         let unsent = unsent_bytes(self.fd);
         self.unsent_bytes.swap(unsent, Relaxed) != unsent
@@ -150,7 +150,7 @@ impl Client {
         self.counted_bytes.load(Relaxed)
     }
 
-    /// Whether replies are waiting and its socket accepts no more.
+    /// Returns whether replies are queued and the client's socket accepts no more.
     pub fn has_stalled(&self) -> bool {
         self.stalled_ms.load(Relaxed) != 0
     }
@@ -371,7 +371,7 @@ impl Clients {
         self.figures.memory_bytes.fetch_sub(before, Relaxed);
     }
 
-    /// Whether the total exceeds the limit: then [`Clients::make_room`] must be called.
+    /// Returns whether the total exceeds the limit: then [`Clients::make_room`] must be called.
     pub fn is_full(&self) -> bool {
         self.figures.memory_bytes.load(Relaxed) > self.limits.all
     }

@@ -89,7 +89,7 @@ impl Tracker {
         self.client.id
     }
 
-    /// Whether it is notified of changes of a key that it has not read.
+    /// Returns whether the client is notified of changes of a key that it has not read.
     fn hears(&self, key: &[u8]) -> bool {
         self.prefixes.is_empty() || self.prefixes.iter().any(|own| key.starts_with(own))
     }
@@ -116,7 +116,7 @@ impl Tracker {
 /// All clients with tracking on.
 pub struct Tracking {
     trackers: ArcSwap<Vec<Arc<Tracker>>>,
-    /// Whether there are any.
+    /// True if at least one client has tracking on.
     is_on: AtomicBool,
     writing: Mutex<()>,
     stores: Mutex<Table>,
@@ -175,7 +175,7 @@ impl Tracking {
         }
     }
 
-    /// Whether a BCAST client is notified of changes of a key.
+    /// Returns whether a BCAST client is notified of changes of a key.
     pub fn broadcasts(&self, key: &[u8]) -> bool {
         let all = self.trackers.load();
         all.iter()

@@ -63,7 +63,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether more may be read. If not, the task is woken when there is room.
+    /// Returns whether more bytes may be read. If not, the task is woken when there is room.
     pub(super) fn has_room(&self, cx: &mut Context<'_>) -> bool {
         let mut queue = self.0.borrow_mut();
         if queue.waiting.len() < WAITING_MAX {

@@ -158,7 +158,7 @@ impl Link {
         })
     }
 
-    /// Whether a request may be sent now.
+    /// Returns whether a request may be sent now.
     ///
     /// # Errors
     /// There is no room, or the connection has ended.

@@ -258,7 +258,7 @@ impl ServerCertVerifier for AnyName {
 /// Checks whether a certificate, which was verified before, belongs to a node.
 ///
 /// # Errors
-/// It belongs to another node: what to do.
+/// The certificate belongs to another node; the text states the remedy.
 pub(super) fn check_names(certificate: &CertificateDer<'_>, known: &Known) -> Result<(), String> {
     let parsed = ParsedCertificate::try_from(certificate).map_err(|error| error.to_string())?;
     let names = known.names();

@@ -41,7 +41,7 @@ pub struct View {
 pub struct Life {
     pub incarnation: Incarnation,
     pub disk: DiskId,
-    /// Whether the lease is certainly held.
+    /// The time until which the lease is certainly held.
     pub held: Held,
     /// The reason why the rows in the data folder at the start of this incarnation do not count, if so. The map then has another
     /// disk id.
@@ -260,15 +260,15 @@ impl View {
         self.map.member(self.me)
     }
 
-    /// Whether this node is up in the map, in its current incarnation.
+    /// Returns whether this node is up in the map, in its current incarnation.
     pub fn is_up(&self) -> bool {
         let life = self.life.as_ref().map(|life| life.incarnation);
         self.own()
             .is_some_and(|own| own.state == State::Up && Some(own.registration.incarnation) == life)
     }
 
-    /// Whether this node certainly may serve the slots that this view assigns to it, because its lease is valid. The time is
-    /// [`larder_cluster::coordination::boot_ms`], read after the decision that depends on the answer.
+    /// Returns whether this node certainly may serve the slots that this view assigns to it, because its lease is valid. The
+    /// time is [`larder_cluster::coordination::boot_ms`], read after the decision that depends on the answer.
     #[inline]
     pub fn is_held_surely(&self, now_ms: u64) -> bool {
         self.life

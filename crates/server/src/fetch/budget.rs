@@ -134,7 +134,7 @@ impl Budget {
         self.waiting.retain(|it| *it != ticket.0);
     }
 
-    /// Whether an observation of the reads' wait time is due. Returns true once per interval.
+    /// Returns whether an observation of the reads' wait time is due. Returns true once per interval.
     pub fn is_look_due(&mut self, now_us: u64) -> bool {
         let is_due =
             self.yield_at_us > 0 && now_us.saturating_sub(self.looked_at_us) >= LOOK_EVERY_US;

@@ -43,7 +43,7 @@ impl Registry {
         Pull::new(self.last_id.to_string(), store, request, source)
     }
 
-    /// Whether the server may start to compact the version now and has not done so before. Records the attempt.
+    /// Returns whether the server may start to compact the version now and has not done so before. Records the attempt.
     pub fn is_first_try(&mut self, store: &StoreName, id: VersionId) -> bool {
         self.of(store).is_none() && self.compacted.insert((store.clone(), id))
     }

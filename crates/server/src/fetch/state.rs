@@ -43,9 +43,9 @@ pub struct Pull {
 /// The reason why a pull stops early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It was cancelled: what was fetched is removed.
+    /// The pull was cancelled: the server removes the fetched data.
     Cancelled,
-    /// The server stops: what was fetched is kept for the next pull.
+    /// The server stops: the fetched data is kept for the next pull.
     Shutdown,
     /// A compaction was displaced by a pull of its store, which has priority.
     Displaced,
@@ -131,7 +131,7 @@ impl Pull {
         self.stop(Stop::Cancelled);
     }
 
-    /// Stops for a shutdown: what was fetched is kept.
+    /// Stops for a shutdown: the fetched data is kept.
     pub(crate) fn interrupt(&self) {
         self.stop(Stop::Shutdown);
     }

@@ -20,7 +20,7 @@ pub(super) fn answer(state: &mut State, command: Command<'_>) {
         return state.error(Code::BadRequest, message);
     };
     if command.id() != Id::Cluster {
-        // Slots move without an interval in which only the new owner accepts commands, so ASKING is a no-op.
+        // ASKING has no effect, because a move of a slot has no interval in which only the new owner accepts commands.
         match command.id() {
             Id::ReadOnly => state.reads_replicas = true,
             Id::ReadWrite => state.reads_replicas = false,

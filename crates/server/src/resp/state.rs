@@ -44,8 +44,8 @@ pub(super) struct State {
     pub forwarded: Option<Box<Forwarded>>,
     /// The time at which the next request began to wait for slots that are moving to another node.
     pub slots_awaited: Option<Instant>,
-    /// Set by the command being executed: whether it failed, the store it is counted under, the number of its keys, and
-    /// how many of them were absent.
+    /// Set by the command being executed: its success or failure, the store under which it is counted, the number of
+    /// its keys, and the number of absent keys.
     pub failed: bool,
     pub series: Option<Rc<CommandSeries>>,
     pub keys: (u64, u64),

@@ -103,7 +103,7 @@ pub struct Change {
 }
 
 impl Copies {
-    /// Whether a reader is still notified about a space that is dropped here, or that no longer has subspaces.
+    /// Returns whether a reader is still notified about a space that is dropped here, or that no longer has subspaces.
     pub fn has_former(&self) -> bool {
         self.has_former
     }
@@ -473,7 +473,7 @@ impl Copies {
         building.reduce(|sum, it| (sum.0 + it.0, sum.1 + it.1))
     }
 
-    /// Whether copies are missing that searches would use here.
+    /// Returns whether copies are missing that searches would use here.
     pub fn lacks_searched(&self) -> bool {
         self.held.iter().any(|held| {
             let regions = held.declared.regions.as_ref();

@@ -35,7 +35,7 @@ use super::{Catalog, Declared};
 pub struct Spaces {
     is_any: Cell<bool>,
     is_recording: Cell<bool>,
-    /// Whether indexes may be under construction.
+    /// True if indexes may be under construction.
     is_building: Cell<bool>,
     memory_bytes: Cell<usize>,
     /// Maximum work of a search in one turn.
@@ -296,7 +296,7 @@ impl Spaces {
         (space.declared.version == declared.version).then(|| regions.clone())
     }
 
-    /// Whether copies require any work.
+    /// Returns whether copies require any work.
     pub fn has_copies(&self) -> bool {
         let all = self.all.borrow();
         all.copies.is_any() || !all.said.is_empty()
@@ -349,7 +349,7 @@ impl Spaces {
         self.all.borrow_mut().behind.extend(keys);
     }
 
-    /// Whether indexes may be under construction.
+    /// Returns whether indexes may be under construction.
     #[inline]
     pub fn is_building(&self) -> bool {
         self.is_building.get()
@@ -508,7 +508,7 @@ impl All {
     }
 }
 
-/// Whether holders of copies are notified of an object.
+/// The rule that determines whether holders of copies are notified of an object.
 #[derive(Clone, Copy)]
 enum Told {
     /// It has changed, with this expiry time.

@@ -97,7 +97,7 @@ impl Placed {
         self.filled.clone()
     }
 
-    /// Whether a tenth of the objects was added, removed or moved to another region since [`Placed::note_look`].
+    /// Returns whether a tenth of the objects was added, removed or moved to another region since [`Placed::note_look`].
     pub fn has_changed(&self) -> bool {
         self.changed * 10 > self.of.len() as u64
     }
@@ -207,7 +207,7 @@ impl Placed {
     }
 }
 
-/// Whether an object's row is from `lo` (inclusive) to `hi` (exclusive).
+/// Returns whether an object's row is from `lo` (inclusive) to `hi` (exclusive).
 pub fn lies_in(key: &[u8], lo: &[u8], hi: &[u8]) -> bool {
     let row = object_row(key);
     lo <= row.as_slice() && row.as_slice() < hi

@@ -58,7 +58,7 @@ impl Recording {
         self.measured
     }
 
-    /// Whether the recording can continue with this definition.
+    /// Returns whether the recording can continue with this definition.
     pub fn fits(&self, definition: &Definition) -> bool {
         recorded(definition) == self.attributes
     }
@@ -229,7 +229,7 @@ fn recorded(definition: &Definition) -> Vec<AttributeId> {
     some.map(|it| it.id).take(ATTRIBUTES_MAX).collect()
 }
 
-/// Whether the attribute supports range conditions.
+/// Returns whether an attribute supports range conditions.
 fn is_ordered(kind: &Kind) -> bool {
     matches!(kind, Kind::Numeric | Kind::Timestamp)
 }

@@ -156,7 +156,7 @@ impl Space {
             .map(Placed::filled)
     }
 
-    /// Whether enough objects have changed since [`Space::note_look`] that its regions may have drifted.
+    /// Returns whether enough objects have changed since [`Space::note_look`] that its regions may have drifted.
     pub fn may_have_drifted(&self) -> bool {
         let is_whole = self.behind() == Behind::Nothing;
         is_whole && self.placed.as_ref().is_some_and(Placed::has_changed)

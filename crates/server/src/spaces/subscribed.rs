@@ -50,7 +50,7 @@ impl Subscribed {
         }
     }
 
-    /// Whether the space of this part was dropped here, or no longer has subspaces.
+    /// Returns whether the space of this part was dropped here, or no longer has subspaces.
     pub fn is_of_former(&self, spaces: &BTreeMap<String, Space>) -> bool {
         let Some(declared) = &self.declared else {
             return false;

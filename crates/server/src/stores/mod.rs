@@ -47,7 +47,7 @@ pub use retention::Retention;
 pub struct Stores {
     data: PathBuf,
     catalog: Arc<Catalog>,
-    /// Whether a map determines the live versions: see `followed`.
+    /// True if a map determines the live versions: see `followed`.
     is_followed: bool,
     /// The accepted signers. If empty, versions need no signature.
     signers: Vec<PublicKey>,
@@ -174,7 +174,7 @@ impl Stores {
         }
     }
 
-    /// Whether only signed versions may become live.
+    /// Returns whether only signed versions may become live.
     pub fn needs_signature(&self) -> bool {
         !self.signers.is_empty()
     }
@@ -410,7 +410,7 @@ impl Store {
         Ok(found.map(|(id, _)| *id))
     }
 
-    /// Whether this version is kept and has passed its gates.
+    /// Returns whether this version is kept and has passed its gates.
     pub fn is_judged(&self, id: VersionId) -> bool {
         let state = self.lock();
         state.is_ok_and(|state| {
@@ -419,7 +419,7 @@ impl Store {
         })
     }
 
-    /// Whether a kept version is damaged.
+    /// Returns whether a kept version is damaged.
     pub fn has_damage(&self) -> bool {
         let state = self.lock();
         state.is_ok_and(|state| state.kept.values().any(|kept| kept.damaged.is_some()))

@@ -9,9 +9,9 @@
 //!
 //! A rest takes as long as the work before it, and longer if the budget of background work requires it
 //! (docs/decisions/0026-one-budget.md): three times as long at a share of one half. This applies while searches contact
-//! all owners until the work is done. New subspaces are not searched yet, so filling them has the share of work that
-//! nobody waits for, except that the first few hundred copies have a share of at least a quarter. The cost of an object
-//! is a constant, not measured, so that steps and rests are the same in each run of a simulation.
+//! all owners until the work is done. New subspaces are not searched yet, so filling them has the share of work for
+//! which no client waits. The first few hundred copies, however, have a share of at least a quarter. The cost of an
+//! object is a constant, not measured, so that steps and rests are the same in each run of a simulation.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ const PLACED_US: usize = 4;
 /// Cost of adding an object to an index under construction. There are usually one or two of these.
 const BUILT_US: usize = 4;
 
-/// The first work of a burst, in microseconds, has at least `HEAD_START_SHARE`, even if nobody waits for it. Small
+/// The first work of a burst, in microseconds, has at least `HEAD_START_SHARE`, even if no client waits for it. Small
 /// spaces are thus filled quickly, and meanwhile it becomes known whether threads wait for processors. The allowance is
 /// restored in `HEAD_START_TIMES` as much time.
 const HEAD_START_US: usize = 20_000;
@@ -62,7 +62,7 @@ struct HeadStart {
 }
 
 impl HeadStart {
-    /// Whether this work belongs to the head start.
+    /// Returns whether this work belongs to the head start.
     fn take(&mut self, now: Instant, done_us: usize) -> bool {
         let since = self.at.map_or(Duration::ZERO, |at| now - at);
         let back = usize::try_from(since.as_micros() / HEAD_START_TIMES).unwrap_or(usize::MAX);

@@ -12,7 +12,7 @@ pub struct Cursors {
     next: u64,
     keys: BTreeMap<u64, Vec<u8>>,
     key_bytes: usize,
-    /// Whether this is a node of a cluster. Each node issues its own cursors.
+    /// True if this is a node of a cluster. Each node issues its own cursors.
     is_of_node: bool,
 }
 

@@ -55,7 +55,7 @@ impl SelectedEvents {
         self.0.load(Relaxed) & (KEYSPACE | KEYEVENT) != 0
     }
 
-    /// Whether events are published on the channels of keys.
+    /// Returns whether events are published on the channels of keys.
     pub fn have_keyspace(&self) -> bool {
         self.0.load(Relaxed) & KEYSPACE != 0
     }

@@ -10,7 +10,7 @@ pub struct Executing {
     pub id: Id,
     pub writes: bool,
     pub client: u64,
-    /// Whether it sets a TTL, and does not keep the existing one.
+    /// True if the command sets a TTL, and does not keep the existing one.
     pub sets_deadline: bool,
     keys: Vec<Box<[u8]>>,
 }
@@ -30,7 +30,7 @@ impl Executing {
         self.keys.iter().any(|own| **own == *key)
     }
 
-    /// Whether the command itself makes the changes of this key that are logged during its execution. Other changes are
+    /// Returns whether the command itself makes the changes of this key that are logged during its execution. Other changes are
     /// those of expired values. A command without keys, such as RANGEDEL, may change any key.
     pub fn makes_change_of(&self, key: &[u8]) -> bool {
         self.writes && (self.keys.is_empty() || self.has_key(key))
@@ -57,7 +57,7 @@ fn sets_deadline(command: Command<'_>) -> bool {
 }
 
 impl Tables {
-    /// Whether the command that makes a change must be known.
+    /// Returns whether the command that makes a change must be known.
     #[inline]
     fn are_changes_reported(&self) -> bool {
         self.is_tracking() || self.handle.events.are_any()

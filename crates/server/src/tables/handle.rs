@@ -116,7 +116,7 @@ pub struct Figures {
     pub log_bytes: u64,
     pub snapshot_bytes: u64,
     pub backlog_bytes: u64,
-    /// Why the last snapshot failed, if it did.
+    /// The cause of the last snapshot's failure, if it failed.
     pub snapshot_failure: Option<String>,
     /// Replication of own slots, in a cluster.
     pub replication: larder_cluster::replication::Figures,
@@ -191,7 +191,7 @@ pub type Background = Box<dyn Fn(u64) -> Shares + Send + Sync>;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shares {
     pub background: f64,
-    /// The share of work that nobody waits for.
+    /// The share of work for which no client waits.
     pub unhurried: f64,
 }
 
@@ -204,11 +204,11 @@ pub struct TablesHandle {
     figures: Mutex<Vec<Figures>>,
     /// Memory of the engines, from which their shares of the limit are computed.
     pub(super) used_bytes: Vec<AtomicU64>,
-    /// Why writes are rejected, if they are.
+    /// The reason why writes are rejected, if they are.
     refusal: Mutex<Option<Refusal>>,
     /// Cursors of SCAN over tables.
     cursors: Mutex<Cursors>,
-    /// Whether there are tables in PostgreSQL.
+    /// True if there are tables in PostgreSQL.
     pub(super) has_mapped_tables: bool,
     /// Number of cores whose connections may still send requests to others.
     pub serving: AtomicUsize,
@@ -228,7 +228,7 @@ pub struct TablesHandle {
     /// Search phases that ended early because the client was gone.
     pub abandoned_searches: Arc<AtomicU64>,
     pub ability: Arc<Ability>,
-    /// Whether `cluster.routing` is `redirect`: clients are redirected to the owners of keys.
+    /// True if `cluster.routing` is `redirect`: clients are redirected to the owners of keys.
     pub is_redirecting: bool,
     /// Clients that cache what they read.
     pub tracking: Arc<Tracking>,
@@ -295,7 +295,7 @@ impl TablesHandle {
         self.waiting[core].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether messages wait for a core. Long work should then yield, because other cores wait.
+    /// Returns whether messages wait for a core. Long work should then yield, because other cores wait.
     #[inline]
     pub fn has_messages(&self, core: usize) -> bool {
         self.waiting[core].load(Ordering::Relaxed) > 0

@@ -33,13 +33,13 @@ impl Leaving {
         self.count.store(all.len(), Ordering::Relaxed);
     }
 
-    /// Whether there are any such slots. Reads one atomic number.
+    /// Returns whether there are any such slots. Reads one atomic number.
     #[inline]
     pub fn has_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a command on rows may access one of these slots. Computed rows may depend on any of them.
+    /// Returns whether a command on rows may access one of these slots. Computed rows may depend on any of them.
     pub fn concerns(&self, command: Command<'_>, is_computed: impl Fn(&[u8]) -> bool) -> bool {
         if !self.has_any() || matches!(command.id(), Id::JoinCreate | Id::JoinDrop) {
             return false;

@@ -104,11 +104,11 @@ pub struct Tables {
     /// Wakes `run_maintenance`. Notified by the journal's threads, and by operations that leave work for the end of the
     /// turn.
     woken: Arc<Notify>,
-    /// Whether maintenance was woken in this turn.
+    /// True if maintenance was woken in this turn.
     is_woken: Cell<bool>,
     /// Tasks whose gate is closed, or whose read waits for steps.
     waiting: RefCell<Vec<Waker>>,
-    /// Why writes are rejected. It changes only between turns of the core's loop, so a transaction is rejected as a
+    /// The reason why writes are rejected. It changes only between turns of the core's loop, so a transaction is rejected as a
     /// whole.
     write_refusal: RefCell<Option<Refusal>>,
     /// The shared batch of current writes; see `shared_batch`.
@@ -116,7 +116,7 @@ pub struct Tables {
     /// Changes of the transaction that is being executed.
     transaction_changes: RefCell<Option<Vec<LogEntry>>>,
     postgres_progress: postgres::PostgresProgress,
-    /// Whether reads may be deferred: a read with much to compute then requests steps.
+    /// True if reads may be deferred: a read with much to compute then requests steps.
     are_reads_deferred: Cell<bool>,
     watched: watched::Watched,
     tracked: tracked::Tracked,
@@ -127,7 +127,7 @@ pub struct Tables {
     visited_at_once: Cell<u64>,
     /// `tables.memory`.
     memory_limit: ByteSize,
-    /// Where long values are stored; `None` for memory.
+    /// The location of long values on disk; `None` if they are stored in memory.
     on_disk: Option<ValuesOnDisk>,
     handle: Arc<TablesHandle>,
     /// Set if there are several cores.
@@ -260,7 +260,7 @@ impl Tables {
         &self.handle
     }
 
-    /// Whether a transaction is being executed.
+    /// Returns whether a transaction is being executed.
     pub fn in_transaction(&self) -> bool {
         self.transaction_changes.borrow().is_some()
     }
@@ -347,7 +347,7 @@ impl Tables {
         }
     }
 
-    /// Whether the journal's disk keeps up with the writes.
+    /// Returns whether the journal's disk keeps up with the writes.
     pub fn disk_keeps_up(&self) -> bool {
         self.producer.borrow().has_room()
     }

@@ -178,7 +178,7 @@ impl FieldTimes {
     }
 }
 
-/// Whether a key has an object.
+/// Returns whether a key has an object.
 #[inline]
 pub fn has_object(engine: &mut Engine, key: &[u8], now: u64) -> bool {
     read_object(engine, key, now, |_| ()).is_some()
@@ -294,7 +294,7 @@ impl Tables {
         }
     }
 
-    /// Whether hashes have expired fields, which are removed in steps. Reads of a hash do not return them.
+    /// Returns whether hashes have expired fields, which are removed in steps. Reads of a hash do not return them.
     pub fn has_late_fields(&self) -> bool {
         self.field_times.are_due(self.now())
     }

@@ -116,12 +116,12 @@ pub fn open(shared: &Shared, index: usize, opening: Opening) -> Result<Tables, O
     Ok(part(shared, replay, journal)?)
 }
 
-/// Whether the rows belong to a cluster.
+/// Returns whether the rows belong to a cluster.
 fn is_in_cluster(shared: &Shared) -> bool {
     shared.config.cluster.mode == ClusterMode::Etcd
 }
 
-/// Where a core stores long values; `None` for memory.
+/// Returns the location of a core's long values on disk; `None` if they are stored in memory.
 fn values_on_disk(shared: &Shared) -> Result<Option<ValuesOnDisk>, Error> {
     let from = shared.config.tables.values_on_disk.0;
     if from == 0 {
@@ -407,7 +407,7 @@ struct Replay {
     spaces: BTreeMap<String, Vec<u8>>,
     /// The state of a cluster's slots; `None` outside clusters.
     recovered: Option<Recovered>,
-    /// Where long values are stored.
+    /// The location of long values on disk; `None` if they are stored in memory.
     on_disk: Option<ValuesOnDisk>,
     wrong: Option<String>,
 }

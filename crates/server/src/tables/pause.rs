@@ -37,17 +37,17 @@ pub struct Pause {
     next: VecDeque<(u64, oneshot::Sender<PostgresStand>)>,
     /// Tasks whose commands wait for the end of the pause.
     held: Vec<Waker>,
-    /// Whether those tasks have their turn (invariant 4), and no pause is granted.
+    /// True if those tasks have their turn (invariant 4), and no pause is granted.
     is_their_turn: bool,
     /// Number of pauses so far. It is the same on all cores, except while a pause is being released.
     epoch: u64,
 }
 
-/// How far a core that grants a pause has applied updates from PostgreSQL.
+/// A core's progress in applying updates from PostgreSQL when it grants a pause.
 #[derive(Debug, Clone, Copy)]
 pub struct PostgresStand {
     pub number: u64,
-    /// Whether its outputs reflect them.
+    /// True if the core's outputs reflect these updates.
     pub is_reflected: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct PostgresStand {
 pub struct Paused {
     handle: Arc<TablesHandle>,
     pub ticket: u64,
-    /// Whether the operation is incomplete.
+    /// True if the operation is incomplete.
     is_abandoned: bool,
 }
 
@@ -260,7 +260,7 @@ impl Tables {
         let _ = granted.send(self.stand());
     }
 
-    /// Whether commands with this ticket may be executed; without a ticket, always.
+    /// Returns whether commands with this ticket may be executed; without a ticket, always.
     pub fn is_held_by(&self, ticket: Option<u64>) -> bool {
         ticket.is_none() || self.pause.borrow().holder == ticket
     }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::clients::Client;
 
-/// How a core executes the requests of another.
+/// The mode in which a core executes the requests of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
     /// Each command separately, like a client's; long ones in several turns.

@@ -39,7 +39,7 @@ pub struct Sharing {
     pub(super) exchange: RefCell<Exchange>,
     /// Tasks that wait for rows of other cores.
     pub(super) waiting: RefCell<Vec<Waker>>,
-    /// Whether there are, or may be, other nodes.
+    /// True if there are, or may be, other nodes.
     is_in_cluster: bool,
     /// Conversations with engines of other nodes, in a cluster.
     pub(super) conversations: RefCell<Option<Conversations>>,
@@ -48,7 +48,7 @@ pub struct Sharing {
     pub(super) view: RefCell<Option<Arc<View>>>,
     /// The epoch of the last view whose joins are declared here.
     epoch_of_map: Cell<u64>,
-    /// Whether a join of the map is not declared here. Its rows would seem to be absent.
+    /// True if a join of the map is not declared here. Its rows would seem to be absent.
     lacks_joins: Cell<bool>,
     owners_since: Cell<u64>,
     /// A view that arrived during a pause, to be applied at its end.
@@ -188,7 +188,7 @@ impl Tables {
         self.wake_maintenance();
     }
 
-    /// Whether messages of other engines have not been processed.
+    /// Returns whether messages of other engines have not been processed.
     pub fn has_unprocessed(&self) -> bool {
         let sharing = self.sharing.as_ref();
         sharing.is_some_and(|sharing| sharing.exchange.borrow().has_unprocessed())
@@ -442,7 +442,7 @@ impl Tables {
         .await
     }
 
-    /// Whether some rows of a range have no owner that is up, according to the map. Rows that are moving between nodes
+    /// Returns whether some rows of a range have no owner that is up, according to the map. Rows that are moving between nodes
     /// do not count.
     fn is_lost(&self, owner: u16, range: &KeyRange) -> bool {
         let Some(view) = self.view() else {
@@ -486,7 +486,7 @@ impl Tables {
         }
     }
 
-    /// Whether this node is, or may be, one of several.
+    /// Returns whether this node is, or may be, one of several.
     #[inline]
     pub fn is_in_cluster(&self) -> bool {
         self.sharing
@@ -532,13 +532,13 @@ impl Tables {
         .await;
     }
 
-    /// Whether a join of the map is not declared here. Commands on tables must wait until it is.
+    /// Returns whether a join of the map is not declared here. Commands on tables must wait until it is.
     #[inline]
     pub fn lacks_joins(&self) -> bool {
         self.sharing.as_ref().is_some_and(|it| it.lacks_joins.get())
     }
 
-    /// Whether this core has the joins and spaces of the map.
+    /// Returns whether this core has the joins and spaces of the map.
     pub fn has_definitions(&self) -> bool {
         let Some(view) = self.view() else { return true };
         let (wanted, engine) = (view.map.joins(), self.engine.borrow());
@@ -632,12 +632,12 @@ impl Tables {
         }
     }
 
-    /// Whether a key's table is in PostgreSQL.
+    /// Returns whether a key's table is in PostgreSQL.
     pub fn is_mapped(&self, key: &[u8]) -> bool {
         self.handle.has_mapped_tables && self.engine.borrow().is_supplied(key)
     }
 
-    /// Whether joins compute a key's table.
+    /// Returns whether joins compute a key's table.
     pub fn is_computed(&self, key: &[u8]) -> bool {
         self.engine.borrow().table_of(key) == Some(true)
     }

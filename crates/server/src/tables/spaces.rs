@@ -73,7 +73,7 @@ impl Tables {
         }
     }
 
-    /// Whether this core has the spaces of the map.
+    /// Returns whether this core has the spaces of the map.
     pub(super) fn has_spaces_of(&self, map: &Map) -> bool {
         let all = self.spaces.read();
         all.catalog.in_map == *map.spaces()

@@ -73,7 +73,7 @@ pub(super) struct Subscriptions {
     lengths: RefCell<BTreeMap<usize, usize>>,
     /// Wakes `refresh_subscriptions`: ranges may be behind.
     pub behind: Notify,
-    /// Whether `refresh_subscriptions` is running.
+    /// True if `refresh_subscriptions` is running.
     is_refreshed: Cell<bool>,
 }
 
@@ -114,7 +114,7 @@ impl Tables {
         }
     }
 
-    /// Whether subscribed ranges must be brought up to date before all their changes are known.
+    /// Returns whether subscribed ranges must be brought up to date before all their changes are known.
     pub(super) fn are_subscriptions_behind(&self) -> bool {
         self.subscriptions.is_refreshed.get()
             && !self.engine.borrow().subscriptions_behind().is_empty()

@@ -24,7 +24,7 @@ const NOBODY: u64 = 0;
 #[derive(Default)]
 pub(super) struct Tracked {
     table: RefCell<Table>,
-    /// Whether clients were notified that the lease has expired.
+    /// True if clients were notified that the lease has expired.
     lease_has_ended: Cell<bool>,
 }
 

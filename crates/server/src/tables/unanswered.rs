@@ -50,7 +50,7 @@ pub fn complete<T>(outcome: Result<ReadOutcome<T>, larder_join::Error>) -> Resul
     }
 }
 
-/// What a read waits for, apart from PostgreSQL.
+/// A condition that a read waits for, other than PostgreSQL.
 pub enum Awaited {
     /// Rows of other cores.
     Rows(Vec<(u16, KeyRange)>),

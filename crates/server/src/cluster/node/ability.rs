@@ -48,8 +48,8 @@ pub async fn until_unable(
     }
 }
 
-/// Whether nodes that can serve have in-sync copies: of all slots that this node owns if it still serves some requests, of any
-/// slot if it serves none.
+/// Returns whether nodes that can serve have in-sync copies: of all slots that this node owns if it still serves some
+/// requests, of any slot if it serves none.
 fn can_others_serve(known: &Known, name: &NodeName, inability: &Inability) -> bool {
     let Some(map) = known.map.as_ref().map(|it| &it.map) else {
         return false;

@@ -129,8 +129,8 @@ impl Disk {
         self.registered.push(life);
     }
 
-    /// Whether `other` is an earlier incarnation of this folder: one of this process that has lost its lease, or the last one of
-    /// the previous process, which has ended, because only one process uses a folder at a time.
+    /// Returns whether `other` is an earlier incarnation of this folder: one of this process that has lost its lease, or the
+    /// last one of the previous process, which has ended, because only one process uses a folder at a time.
     pub fn was(&self, other: &Registration) -> bool {
         let other = Identity {
             disk: other.disk,

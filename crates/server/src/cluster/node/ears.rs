@@ -88,7 +88,7 @@ impl Ears {
         }
     }
 
-    /// Whether the keys have been read.
+    /// Returns whether the keys have been read.
     pub fn has_read(&self) -> bool {
         self.follower.confirmed_at_ms().is_some()
     }

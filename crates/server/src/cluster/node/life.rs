@@ -514,7 +514,7 @@ async fn give_away(
     }
 }
 
-/// Whether a node owns slots with in-sync replicas on nodes that are not stopping.
+/// Returns whether a node owns slots with in-sync replicas on nodes that are not stopping.
 fn shares_slots(map: &Map, name: &NodeName) -> bool {
     let Some(me) = map.member_named(name) else {
         return false;

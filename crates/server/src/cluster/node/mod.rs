@@ -71,7 +71,7 @@ const STOP: Duration = Duration::from_secs(1);
 /// This node's cluster, for all threads.
 pub struct Handle {
     standing: Arc<ArcSwap<Standing>>,
-    /// Whether [`Standing::refusal`] returns a reason.
+    /// True if [`Standing::refusal`] returns a reason.
     is_refusing: Arc<AtomicBool>,
     reports: Arc<Reports>,
     reach: Reach,

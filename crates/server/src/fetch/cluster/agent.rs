@@ -416,7 +416,7 @@ impl Agent {
         }
     }
 
-    /// Whether all required partitions are present. Surplus partitions are removed after a while.
+    /// Returns whether all required partitions are present. Surplus partitions are removed after a while.
     fn is_ready(&mut self, store: &Store, key: &Key, wants: &Wants) -> bool {
         let Some(version) = store.ready(&wants.meant) else {
             return false;

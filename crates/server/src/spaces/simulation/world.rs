@@ -96,7 +96,7 @@ struct Moving {
 
 pub struct World {
     pub nodes: Vec<Node>,
-    /// Whether each node runs. A node that does not has lost everything.
+    /// One flag per node: true if the node runs. A stopped node has lost all its data.
     pub runs: [bool; NODES],
     /// The number of times that each node was down.
     pub lives: [u64; NODES],
@@ -373,7 +373,7 @@ impl World {
         talk.to_owner = VecDeque::from([(talk.number, None)]);
     }
 
-    /// Whether a node has certainly received all changes of everything it received.
+    /// Returns whether a node has certainly received all changes of all data that it received.
     pub fn is_subscribed(&self, reader: usize) -> bool {
         let own = self.talks.iter().filter(|((of, _), _)| *of == reader);
         { own }.all(|(_, talk)| talk.trusts)

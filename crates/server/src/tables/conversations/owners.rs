@@ -20,7 +20,7 @@ pub(super) struct Owners {
     pub conversation: u64,
     /// Numbers of their places.
     pub begun: Vec<u16>,
-    /// Whether messages have arrived from them. If so, there may be replicas that must be kept fresh.
+    /// True if messages have arrived from the owners. If so, there may be replicas that must be kept fresh.
     pub has_told: bool,
 }
 
@@ -114,14 +114,14 @@ impl Tables {
                 .owner_lost(&mut engine, number);
             drop(engine);
             self.spaces.owner_lost(number, &sharing.shard());
-            // An empty message tells the owner, once there is a connection, that it need not wait for this reader.
+            // An empty message, sent once there is a connection, notifies the owner that it need not wait for this reader.
             sharing.unsent.borrow_mut().push((number, Vec::new()));
             sharing.waiting.take().into_iter().for_each(Waker::wake);
             self.wake_maintenance();
         }
     }
 
-    /// Whether the freshness of all replicas of other nodes' rows is guaranteed (invariant 3).
+    /// Returns whether the freshness of all replicas of other nodes' rows is guaranteed (invariant 3).
     #[inline]
     pub fn is_subscribed(&self) -> bool {
         let Some(sharing) = &self.sharing else {
@@ -138,7 +138,7 @@ impl Tables {
         }
     }
 
-    /// Whether an owner can be reached.
+    /// Returns whether an owner can be reached.
     pub(in crate::tables) fn is_reached(&self, owner: u16) -> bool {
         if usize::from(owner) < self.handle.cores() {
             return true;

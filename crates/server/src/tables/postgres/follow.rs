@@ -54,7 +54,7 @@ impl Tables {
         self.postgres_progress.number.get()
     }
 
-    /// Whether outputs reflect all applied updates.
+    /// Returns whether outputs reflect all applied updates.
     fn is_reflected(&self) -> bool {
         let change = self.postgres_progress.change.get();
         change.is_none_or(|change| self.engine.borrow().is_done(change))

@@ -27,7 +27,7 @@ pub enum PostgresUpdate {
 }
 
 impl PostgresUpdate {
-    /// Whether the update is so much work that clients get a turn before the next message.
+    /// Returns whether the update is so much work that clients get a turn before the next message.
     pub fn is_large(&self) -> bool {
         const LARGE: usize = 256;
         match self {

@@ -27,7 +27,7 @@ use crate::tables::{Gate, Refusal, Tables};
 /// Maximum time for which a reply is delayed after the lease has expired. The outcome is then unknown.
 const UNKNOWN_AFTER: Duration = Duration::from_secs(5);
 
-/// Whether a command is executed.
+/// The decision on the execution of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admitted {
     Now,
@@ -84,7 +84,7 @@ fn later(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
 }
 
 impl Tables {
-    /// Whether the rows of this core belong to a cluster.
+    /// Returns whether the rows of this core belong to a cluster.
     #[inline]
     pub fn is_replicated(&self) -> bool {
         self.replicated.is_some()
@@ -97,7 +97,7 @@ impl Tables {
     }
 
     /// Checks that a command on rows may be executed; must be called right before the execution. `gate` then has the
-    /// conditions of the reply, apart from the command's own changes. `whole`: whether the command belongs to an
+    /// conditions of the reply, apart from the command's own changes. `whole` is true if the command belongs to an
     /// admitted transaction that has begun.
     ///
     /// # Errors
@@ -383,7 +383,7 @@ impl State {
         replication.is_some_and(|it| it.owner.has_released())
     }
 
-    /// Whether rows of a slot may be read now.
+    /// Returns whether rows of a slot may be read now.
     fn read_slot(
         &mut self,
         slot: u16,

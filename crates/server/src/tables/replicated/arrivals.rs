@@ -164,7 +164,7 @@ impl State {
         messages.retain(|(to, it)| *to != owner || matches!(it, Message::Stream { .. }));
     }
 
-    /// Whether messages over this connection are current.
+    /// Returns whether messages over this connection are current.
     fn is_expected(&mut self, from: Place, connection: u64, message: &Message) -> bool {
         match message {
             Message::Stream { .. } => {

@@ -17,7 +17,7 @@ type Bytes = Box<[u8]>;
 pub struct Copies {
     slots: BySlot<BTreeMap<Bytes, Value>>,
     bytes: usize,
-    /// Where long values are stored.
+    /// The location of long values on disk; `None` if they are stored in memory.
     pub on_disk: Option<ValuesOnDisk>,
 }
 

@@ -49,14 +49,14 @@ impl Settlement {
 pub(super) struct InPause {
     /// While there are changes without numbers: the last export before them.
     exported_before: Cell<Option<u64>>,
-    /// Whether own cores received rows while there were changes without numbers.
+    /// True if own cores received rows while there were changes without numbers.
     is_shared: Cell<bool>,
     /// Set if own cores have rows that show unsettled changes, the last of which is this one.
     pub shared_upto: Cell<Option<u64>>,
 }
 
 impl InPause {
-    /// Whether a message to another engine must wait for numbers. Records that an own core receives rows.
+    /// Returns whether a message to another engine must wait for numbers. Records that an own core receives rows.
     pub fn is_held(&self, engine: &Engine, to_own_core: bool, message: &EngineMessage) -> bool {
         if self.exported_before.get().is_none() {
             return false;
@@ -104,8 +104,8 @@ impl Tables {
         self.wake_maintenance();
     }
 
-    /// Whether the engines that received changes up to this export reflect them. For an export of a pause, only own cores count:
-    /// other nodes may wait for replicas, and for messages that were withheld before the pause.
+    /// Returns whether the engines that received changes up to this export reflect them. For an export of a pause, only own
+    /// cores count: other nodes may wait for replicas, and for messages that were withheld before the pause.
     pub(in crate::tables) fn is_export_reflected(&self, export: u64) -> bool {
         let Some(sharing) = &self.sharing else {
             return true;

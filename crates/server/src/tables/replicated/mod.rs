@@ -107,7 +107,7 @@ struct State {
     encoded: Vec<u8>,
     /// The lease of this incarnation, once a map contains this node.
     lease: Option<Held>,
-    /// Whether replies wait for the in-sync replicas.
+    /// True if replies wait for the in-sync replicas.
     waits_for_replicas: bool,
     /// The last assignment of each slot.
     assigned: BySlot<Rc<Assignment>>,
@@ -127,7 +127,7 @@ struct State {
     dropped: Vec<Record>,
     /// Number of changes of own rows.
     numbered: u64,
-    /// Whether the journal lacks a record. Nothing is accepted any more.
+    /// True if the journal lacks a record. Writes are then rejected.
     is_broken: bool,
     ticked_ms: u64,
     limits: Limits,

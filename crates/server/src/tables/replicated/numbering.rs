@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    /// `is_open`: whether the slot's next change belongs to the same transaction.
+    /// `is_open` is true if the slot's next change belongs to the same transaction.
     fn number_row(
         &mut self,
         engine: &mut Engine,

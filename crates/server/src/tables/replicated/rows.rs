@@ -34,7 +34,7 @@ impl Moved {
 }
 
 impl Groups {
-    /// Whether the engine has the rows of this slot.
+    /// Returns whether the engine has the rows of this slot.
     pub fn has(&self, slot: u16) -> bool {
         self.0.contains(slot)
     }

@@ -186,7 +186,7 @@ impl State {
     }
 }
 
-/// Whether every node in both maps has the same number of cores. If not, its slots are on other cores.
+/// Returns whether every node in both maps has the same number of cores. If not, its slots are on other cores.
 fn has_same_cores(before: &Map, now: &Map) -> bool {
     now.members().iter().all(|member| {
         let cores = |it: &Member| it.registration.cores;
@@ -203,7 +203,7 @@ fn place_of(view: &View, node: NodeId, slot: u16) -> Place {
     Place { node, core }
 }
 
-/// Whether an assignment agrees with the map's entry of a slot. Most slots have the assignment of the slot before them.
+/// Returns whether an assignment agrees with the map's entry of a slot. Most slots have the assignment of the slot before them.
 fn is_as(
     known: &Assignment,
     placed: &Placed,

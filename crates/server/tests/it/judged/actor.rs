@@ -394,8 +394,8 @@ impl Actor {
         let outcome = match &answered {
             Ok(Reply::Null) => panic!("{ask:?}"),
             Ok(_) => Outcome::Done,
-            // The write is not recorded. If it happened nevertheless, the validator reports reads of a value that
-            // nobody wrote.
+            // The write is not recorded. If it happened nevertheless, the validator reports reads of a value that no
+            // client wrote.
             Err(error) if is_not_done(error) => return answered.map(|_| ()),
             Err(_) => Outcome::Unknown,
         };

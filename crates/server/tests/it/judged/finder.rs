@@ -40,7 +40,7 @@ pub struct Finder {
     session: u16,
     notes: u16,
     timers: u16,
-    /// Whether objects get expiry times.
+    /// True if objects get expiry times.
     expires: bool,
     /// The open cursor, which the next request continues.
     cursor: Option<Cursor>,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 /// The state that all connections share.
 #[derive(Default)]
 struct Rule {
-    /// Whether data from PostgreSQL on replication connections is withheld.
+    /// True if data from PostgreSQL on replication connections is withheld.
     held: bool,
     refuses: bool,
     open: Vec<TcpStream>,

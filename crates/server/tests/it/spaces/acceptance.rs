@@ -1,6 +1,6 @@
-//! Acceptance tests of a searchable object store, by its users' requirements: objects are read and written, found by
-//! equality, ranges, lengths and patterns, sorted and counted, and changed one by one, in several fields at once, and
-//! in groups. Also covers known errors of earlier systems of this kind.
+//! Acceptance tests of a searchable object store, by its users' requirements: objects are read and written; found by
+//! equality, ranges, lengths and patterns; sorted and counted. They are changed one by one, in several fields together,
+//! and in groups. Also covers known errors of earlier systems of this kind.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
