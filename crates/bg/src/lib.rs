@@ -23,7 +23,7 @@
 //! - `rate`: the search for the highest load.
 //! - `ui`: the command line and the web pages.
 //!
-//! Each module's `mod.rs` says in which order to read it.
+//! The `mod.rs` of each module states the order in which to read its files.
 
 pub mod coordinate;
 pub mod model;

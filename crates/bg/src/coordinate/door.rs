@@ -42,7 +42,7 @@ const WAITING_MAX: usize = 16;
 /// Maximum size of a hello message in bytes.
 const HELLO_BYTES_MAX: usize = 4096;
 
-/// Write timeout: how long a coordinator may take to receive a message.
+/// The write timeout: the maximum time that a coordinator may take to receive a message.
 const HEARS_WITHIN: Duration = Duration::from_secs(30);
 
 /// TCP keep-alive: idle time and interval of the probes. [`ASKED_TIMES`] is their number.

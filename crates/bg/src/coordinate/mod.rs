@@ -65,9 +65,9 @@ pub struct Fleet {
     speeds: Vec<f64>,
     /// The command line for the clients: `rate --store memory ...`.
     words: Vec<String>,
-    /// Whether to load the data store before the next trial.
+    /// True if the data store must be loaded before the next trial.
     load: bool,
-    /// Whether to load the data store before every trial.
+    /// True if the data store must be loaded before every trial.
     reload: bool,
     silence_max: Duration,
     /// The name under which all of them are registered with the data store.

@@ -110,7 +110,7 @@ pub struct Second {
     pub index: u64,
     /// End of the second, in nanoseconds since the start of the trial.
     pub now_ns: u64,
-    /// Whether the second is measured, not part of the warm-up.
+    /// True if the second is measured, not part of the warm-up.
     pub counts: bool,
     /// The measurements, without reads.
     pub measured: Measured,

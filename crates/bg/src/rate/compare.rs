@@ -1,4 +1,4 @@
-//! Compares two reports: what changed, and whether noise could explain the change.
+//! Compares two reports: finds the changes, and determines whether noise could explain them.
 //!
 //! A report is the output of `bg rate` or of `bg run --json`. For ratings, the noise is estimated from the loads that
 //! were run several times, in either report. For runs, it is estimated from their seconds, each of which counts as a

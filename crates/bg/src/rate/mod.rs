@@ -31,8 +31,8 @@
 //!    of it.
 //! 4. A trial of the search that clearly misses ends early (`agreement/early`); confirming trials never do.
 //! 5. No load that met the agreement exceeded the rating by more than noise, unless a trial of the full duration
-//!    contradicted it or a note says that none was run.
-//! 6. A load ends the doubling only after two trials. If they disagree, the first is discarded, and a note says so.
+//!    contradicted it or a note reports that none was run.
+//! 6. A load ends the doubling only after two trials. If they disagree, the first is discarded, and a note reports this.
 
 use std::fmt;
 use std::time::Duration;
@@ -90,7 +90,7 @@ pub struct Plan {
     pub tolerance: f64,
     /// Maximum number of trials of one load in the search, if noise could decide its result.
     pub trials_max: u32,
-    /// Whether trials of the search continue although they clearly miss the agreement.
+    /// True if trials of the search continue although they clearly miss the agreement.
     pub full_trials: bool,
     /// Time limit: the search ends early enough that the rating is confirmed within this time. None: the search ends
     /// when no gain is expected.
@@ -160,7 +160,7 @@ pub struct Experiment {
     pub throughput: f64,
     /// The verdict on this trial alone.
     pub verdict: Verdict,
-    /// Whether the trial ended early because it clearly missed.
+    /// True if the trial ended early because it clearly missed.
     pub ended_early: bool,
     pub measured: Measured,
 }
@@ -177,7 +177,7 @@ pub struct Rating {
     pub end: End,
 }
 
-/// How the search ended.
+/// The outcome of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Rated,
@@ -187,7 +187,7 @@ pub enum End {
     Failed(String),
 }
 
-/// The variation between several trials of one load: how reliable a rating is.
+/// The variation between several trials of one load, which shows how reliable a rating is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub trials: usize,

@@ -62,7 +62,7 @@ impl Worker {
 
     /// Performs a read. Holds the viewing member if each member acts for one thread at a time.
     async fn look(&self, action: Action, turn: Turn) -> Result<(), Over> {
-        // What a feed may show depends on the member's friendships, so these must not change during the read.
+        // The possible contents of a feed depend on the member's friendships, so these must not change during the read.
         let held = match self.conduct().unique_reads || action == Action::ViewFeed {
             true => match self.hold_drawn() {
                 Some(held) => Some(held),

@@ -54,7 +54,7 @@ pub struct Seen {
     pub now_ns: u64,
     /// Number of seconds completed, including the warm-up.
     pub seconds: u64,
-    /// Whether the last completed second was in the measured time, not in the warm-up.
+    /// True if the last completed second was in the measured time, not in the warm-up.
     pub counts: bool,
     /// Totals of the measured time, up to the last completed second.
     pub total: Measured,
@@ -70,7 +70,7 @@ pub struct Seen {
     unjudged: bool,
 }
 
-/// What one worker measured since its last interval.
+/// The measurements of one worker since its last interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Interval {
     /// Number of the interval, as in the schedule.

@@ -26,7 +26,7 @@ use crate::verdict::judge::{self, Start};
 /// Maximum number of trace buffers (1 MB each) in the queue.
 const BEHIND_MAX: usize = 64;
 
-/// How long writes are kept in order to compute the age of stale answers, in nanoseconds.
+/// The time for which writes are kept in order to compute the age of stale answers, in nanoseconds.
 const HISTORY_NS: u64 = 10_000_000_000;
 
 /// Receives the records that the trace's thread has written.

@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use super::clock::Clock;
 use super::worker::Worker;
 
-/// How long before an event the kernel timer fires: the time that the kernel and the runtime need to wake a task.
+/// The time by which the kernel timer fires before an event, because the kernel and the runtime need it to wake a task.
 const AHEAD_NS: u64 = 60_000;
 
 pub struct Pace {

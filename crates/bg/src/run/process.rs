@@ -32,7 +32,7 @@ pub struct Process {
     live: Arc<Live>,
     cells: Arc<Cells>,
     trials: u32,
-    /// Whether the data store held the population when `state` was created.
+    /// True if the data store held the population when `state` was created.
     known: bool,
     /// The name under which this writer is registered with the data store.
     name: String,
@@ -55,7 +55,7 @@ pub(super) struct Shared<'a> {
     pub load: Load,
     /// Set if the trial is bounded by a count.
     pub budget: Option<Arc<Budget>>,
-    /// Whether it is unknown if the data store holds the population.
+    /// True if it is unknown whether the data store holds the population.
     pub unseen: bool,
 }
 
@@ -406,8 +406,8 @@ impl Process {
         let processes = self.setup.store.processes();
         let mut usage = effort::Usage::now(processes);
         let (mut ended, mut busiest) = (0, Duration::ZERO);
-        // `complete`: the next interval to be completed. `told`: how many workers have sent that interval and each
-        // later one.
+        // `complete` is the next interval to be completed. `told` has the number of workers that have sent that
+        // interval, and each later one.
         let (mut complete, mut told) = (0u64, VecDeque::new());
         while ended < self.setup.workers {
             let interval = match receiver.recv() {

@@ -35,7 +35,7 @@ pub struct Conduct {
     pub timeout: Duration,
     /// Number of resources of a wall, or of posts of a feed, that a read returns.
     pub top: u32,
-    /// Whether members that only read are held too, so that each member acts for one thread at a time.
+    /// True if members that only read are held too, so that each member acts for one thread at a time.
     pub unique_reads: bool,
     /// Number of draws to find a member that can perform an action.
     pub tries: u32,
@@ -57,7 +57,7 @@ impl Default for Conduct {
     }
 }
 
-/// What happens to the trace.
+/// The use of the trace of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tracing {
     None,

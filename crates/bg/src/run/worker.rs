@@ -29,7 +29,7 @@ use crate::stores::contract::Client;
 use crate::stores::notes;
 use crate::verdict::measure::Load;
 
-/// How long a data store may take to accept a worker's connection.
+/// The maximum time that a data store may take to accept a worker's connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The data that the emulated threads of one worker share.

@@ -49,7 +49,7 @@ pub struct Recorder {
     buffer: Vec<Record>,
     sender: SyncSender<Full>,
     empty: Pool,
-    /// Whether reads are validated during the trial.
+    /// True if reads are validated during the trial.
     online: bool,
 }
 

@@ -47,8 +47,7 @@ const TABLES: [&str; 9] = [
     "note", "person", "card", "friend", "invite", "created", "wall", "comment", "post",
 ];
 
-/// Names and definitions. `CARD` stands for the table of cards. The widths tell larder which rows of a view are
-/// adjacent.
+/// Names and definitions. `CARD` stands for the table of cards. The widths determine which rows of a view are adjacent.
 const JOINS: [(&str, &str); 7] = [
     ("bg.page.person", "bg.page|<m:8>|1 = copy bg.person|<m:8>"),
     (

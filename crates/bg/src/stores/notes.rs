@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Loaded {
     /// Unique among all loads.
     id: String,
-    /// Whether the last row has been loaded.
+    /// True if the last row has been loaded.
     whole: bool,
     layout: String,
     population: Numbers,
@@ -111,7 +111,7 @@ impl Loaded {
         }
     }
 
-    /// Reads the note of an interrupted load that is to be continued.
+    /// Reads the note of an interrupted load, to continue the load.
     ///
     /// # Errors
     ///

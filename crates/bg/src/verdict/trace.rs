@@ -36,7 +36,7 @@ pub struct Parameters {
     pub store: String,
     pub members: u32,
     pub friends: u32,
-    /// Whether the friendships are those in the file of edges.
+    /// True if the friendships are those in the file of edges.
     pub graph: bool,
     pub invitations: u32,
     pub resources: u32,

@@ -267,7 +267,7 @@ async fn many_at_once_get_their_own(store: &dyn Store, population: &Arc<Populati
         let client = if member % 2 == 0 { &client } else { &other };
         let client = client.clone();
         let population = population.clone();
-        // Each member invites the opposite one, with whom it has no relation, and changes the comments on a resource of
+        // Each member invites the opposite one, to which it has no relation, and changes the comments on a resource of
         // its own.
         let opposite = (member + population.members / 2) % population.members;
         async move {

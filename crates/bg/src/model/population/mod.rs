@@ -277,7 +277,7 @@ impl Population {
             .take(self.invitations as usize)
     }
 
-    /// Returns the members whom this one invited.
+    /// Returns the members that `member` invited.
     pub fn invited_by(&self, member: u32) -> impl Iterator<Item = u32> + '_ {
         let (ring, place) = self.ring(member);
         self.distances(ring.size())

@@ -69,7 +69,7 @@ pub struct Report {
     pub measured: Option<Measured>,
 }
 
-/// How the search ended.
+/// The outcome of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {

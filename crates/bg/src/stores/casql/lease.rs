@@ -20,7 +20,7 @@
 //!   commits, and removes its token; the last token removes Q too. If its token is gone, it deletes whatever is there,
 //!   unless that is Q. If the outcome of the commit is unknown, Q stays until it expires.
 //!
-//! # Why a value in the cache equals that of the database at the same instant
+//! # Proof that a value in the cache equals that of the database at the same instant
 //!
 //! Let a value be in the cache at time t. A reader put it there: it added I at a, read the database as of s, and
 //! swapped at b, where a ≤ s ≤ b ≤ t. I was unchanged from a to b, and the value from b to t (otherwise the swap fails,

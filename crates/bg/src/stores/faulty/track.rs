@@ -52,7 +52,7 @@ struct Done {
     entry: Entry,
     returned: Return,
     what: Undone,
-    /// Whether no other write had changed the element.
+    /// True if no other write had changed the element.
     first: bool,
 }
 

@@ -9,7 +9,7 @@
 //! the member's row contains the counts, which change together with the counted rows. `--set rows=2` stores a
 //! friendship once for each of the two members, `rows=1` once for both.
 //!
-//! # Why each action is one statement
+//! # One statement per action
 //!
 //! A statement uses one snapshot, and is one transaction. Every read therefore shows one instant, and every write is
 //! atomic, at the default isolation level (read committed), without the round trips of `BEGIN` and `COMMIT`. Since no

@@ -47,7 +47,7 @@ pub struct Second<'a> {
     pub failures: &'a [(String, u64)],
 }
 
-/// What the thread that runs trials must do next.
+/// The next step of the thread that runs trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Go,
@@ -79,7 +79,7 @@ struct Now {
     failures: Vec<(String, u64)>,
     visits: Vec<Visit>,
     rated: Option<Rated>,
-    /// Why the run ended early.
+    /// The reason why the run ended early.
     failed: Option<String>,
     points: VecDeque<Point>,
     /// The number of the first of `points`.
@@ -89,7 +89,7 @@ struct Now {
     order: Order,
     quit: bool,
     last_asked: Option<Instant>,
-    /// Whether a page has received the end of the run.
+    /// True if a page has received the end of the run.
     told: bool,
 }
 

@@ -40,7 +40,7 @@ pub use watched::Watched;
 /// The default port: that of the original BG's deck.
 pub const PORT: u16 = 6001;
 
-/// How long answers in progress at the end may take.
+/// The maximum time for answers that are in progress at the end.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A page and its API, served until dropped.

@@ -35,7 +35,7 @@ pub fn router(board: Arc<Board>, addr: SocketAddr) -> Router {
         .with_state(board)
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub enum Failure {
     /// Malformed: the request is never valid.

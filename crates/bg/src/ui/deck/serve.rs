@@ -20,9 +20,9 @@ use super::routes::Failure;
 pub struct Limits {
     /// Maximum number of simultaneous connections.
     pub connections: usize,
-    /// How long a request's headers, and then its body, may take to arrive.
+    /// The maximum time that a request's headers, and then its body, may take to arrive.
     pub silence: Duration,
-    /// How long a deck stays open at the end for pages that are open.
+    /// The time for which a deck stays available at the end for pages that are open.
     pub farewell: Duration,
 }
 
@@ -42,7 +42,7 @@ const FAREWELL: Duration = Duration::from_millis(1500);
 /// Maximum size of a request's body in bytes: an object with a number.
 const BODY_BYTES_MAX: usize = 4096;
 
-/// How long to wait if the system has no file descriptor for a connection.
+/// The wait time if the system has no file descriptor for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `stopped`, then lets requests in progress complete within `grace`.

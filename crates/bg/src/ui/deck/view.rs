@@ -254,7 +254,7 @@ pub struct ClauseView {
     pub percent: Option<f64>,
     pub counted: u64,
     pub of: u64,
-    /// Whether the result is statistically significant.
+    /// True if the result is statistically significant.
     pub sure: bool,
 }
 
@@ -334,7 +334,7 @@ pub struct Point {
     pub trial: u32,
     /// End of the second, since the deck was opened.
     pub at_seconds: f64,
-    /// Whether the second is part of a warm-up, which is shown but not measured.
+    /// True if the second is part of a warm-up, which is shown but not measured.
     pub warmup: bool,
     pub threads: u32,
     pub actions_per_second: f64,
@@ -402,7 +402,7 @@ impl Reads {
 #[derive(Clone, Debug, Serialize)]
 pub struct Visit {
     pub number: u32,
-    /// Why the search ran it. Null outside of searches.
+    /// The reason why the search ran the trial. Null outside of searches.
     pub purpose: Option<String>,
     /// The load at the start.
     pub load: LoadView,

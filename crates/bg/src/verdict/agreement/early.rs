@@ -17,7 +17,7 @@ use crate::verdict::measure::Measured;
 /// The proportion of trials, at most, in which a clause that is met counts as missed.
 pub const ERROR: f64 = 0.001;
 
-/// How many times the odds of a bad call exceed the allowed odds, if the clause is missed.
+/// The factors by which the odds of a bad call exceed the allowed odds, if the clause is missed.
 const ALTERNATIVES: [f64; 4] = [1.5, 3.0, 10.0, 100.0];
 
 impl Sla {

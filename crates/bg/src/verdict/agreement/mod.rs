@@ -1,4 +1,4 @@
-//! Service level agreements (SLAs): what a data store must deliver, and whether a trial met it.
+//! Service level agreements (SLAs): the requirements on a data store, and the evaluation of trials against them.
 //!
 //! `"95% < 100ms, view-profile: 99% < 10ms, 0.1% unpredictable, 60s"` consists of four clauses: three conditions, and
 //! the duration of the trial that confirms a rating. `grammar` parses agreements and `early` detects before the end of
@@ -38,7 +38,7 @@ pub struct Sla {
     pub clauses: Vec<Clause>,
     /// Duration of the trial that confirms a rating.
     pub duration: Duration,
-    /// Whether each client of a coordinator must meet the agreement, not only all of them together.
+    /// True if each client of a coordinator must meet the agreement, not only all of them together.
     pub per_client: bool,
 }
 
@@ -80,7 +80,7 @@ pub struct Tally {
     /// Calls within the time, errors, or unpredictable reads, depending on the clause.
     pub counted: u64,
     pub of: u64,
-    /// Whether the reads that the clause limits were not validated.
+    /// True if the reads that the clause limits were not validated.
     pub unjudged: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Judgement {
     pub counted: u64,
     pub of: u64,
     pub met: bool,
-    /// Whether the result is statistically significant: the limit is outside the 99 % confidence interval of the
+    /// True if the result is statistically significant: the limit is outside the 99 % confidence interval of the
     /// measured proportion.
     pub sure: bool,
 }
