@@ -40,7 +40,7 @@ pub enum Step {
     },
 }
 
-/// What the kernel says about a child that has ended.
+/// The resource usage of a child process that has ended, from the kernel.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Usage {
     pub peak_bytes: u64,

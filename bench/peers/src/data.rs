@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 const BASE: u64 = 10_000_000;
 const SEED: u64 = 0x6c61_7264_6572;
 
-/// A data set: what it is, and where its CSV is.
+/// A data set: its dimensions, and the path of its CSV.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DataSet {
     pub name: String,
@@ -103,7 +103,7 @@ impl Key {
     }
 }
 
-/// Which keys a series of lookups asks for.
+/// The kind of keys that a series of lookups reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     Present,

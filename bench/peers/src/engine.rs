@@ -1,4 +1,4 @@
-//! What an engine must do to be compared: build a durable, servable form from the CSV, open it, look up.
+//! The interface of a compared engine: it builds a durable, servable form from the CSV, opens it, and looks up keys.
 
 use std::path::Path;
 
@@ -28,10 +28,10 @@ pub trait Reader {
         None
     }
 
-    /// Told once when everything has been read into the page cache.
+    /// Called once, after all files have been read into the page cache.
     fn warmed(&mut self) {}
 
-    /// Bytes of the directory that finds the place of a record, where the engine tells.
+    /// Returns the size in bytes of the directory of record positions, if the engine reports it.
     fn directory_bytes(&self) -> Option<u64> {
         None
     }

@@ -217,7 +217,7 @@ struct Run {
     raw: fs::File,
     counts: Counts,
     work: PathBuf,
-    /// Engines that could not do a data set; said once, and left out of it from then on.
+    /// Data sets and engines that failed on them. A failure is reported once; the engine is then omitted for that data set.
     failed: HashSet<(String, &'static str)>,
 }
 
@@ -348,7 +348,7 @@ impl Run {
         failed(entry.name) || entry.reads_from.is_some_and(failed)
     }
 
-    /// An engine that fails is left out and the report says so; the others go on.
+    /// Records the failure of an engine. The report names it, and the other engines continue.
     fn note_failure<T>(
         &mut self,
         done: Result<T>,

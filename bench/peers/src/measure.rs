@@ -1,4 +1,4 @@
-//! What a child process measures: one build, or one series of lookups.
+//! The measurement of a child process: one build, or one series of lookups.
 
 use std::hint::black_box;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{Ask, DataSet, Key, keys};
 use crate::engine::{Engine, Reader, Result};
 
-/// How many lookups of each kind.
+/// The number of lookups of each kind.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Counts {
     pub untimed: usize,
@@ -35,7 +35,7 @@ pub struct Warm {
     pub many_100_ns: Option<f64>,
     pub gets_100_ns: Option<f64>,
     pub directory_bytes: Option<u64>,
-    /// What reading the clock costs: part of p50 and p99, not of means.
+    /// The cost of reading the clock, which is part of p50 and p99, but not of means.
     pub clock_ns: f64,
 }
 
@@ -46,9 +46,9 @@ pub struct Cold {
     pub hit_disk_bytes: f64,
     pub miss_us_mean: f64,
     pub miss_disk_reads: f64,
-    /// Whether the page cache was emptied by `drop_caches`, or only asked to forget the files.
+    /// True if `drop_caches` emptied the page cache; false if the kernel was only advised to drop the files' pages.
     pub dropped_all: bool,
-    /// Whether reads were counted for the disk (`/proc/diskstats`); else as 4 KiB pages of `/proc/self/io`.
+    /// True if reads were counted for the disk (`/proc/diskstats`); otherwise they are 4 KiB pages of `/proc/self/io`.
     pub counted_by_disk: bool,
 }
 
@@ -238,7 +238,7 @@ fn read_all(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Empties the page cache; says whether all of it, or only of the files in the folder.
+/// Empties the page cache. Returns true if all of it was emptied, false if only pages of files in the folder were.
 pub fn drop_caches(folder: &Path) -> Result<bool> {
     // SAFETY: `sync` takes nothing.
     unsafe { libc::sync() };

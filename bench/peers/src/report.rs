@@ -340,7 +340,7 @@ pub fn write(folder: &Path) -> Result<()> {
             )?;
         }
     }
-    // What `larder-bench` left in the same folder is part of the same report.
+    // The files that `larder-bench` wrote to the same folder are part of the same report.
     for name in ["server.md", "swap-latency.md"] {
         match fs::read_to_string(folder.join(name)) {
             Ok(part) => write!(out, "\n{part}")?,

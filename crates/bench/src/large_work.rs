@@ -18,7 +18,7 @@ pub struct Case {
     /// The preparation, which is not timed.
     pub before: fn(&RespClient, u64) -> Result<()>,
     pub work: &'static [&'static str],
-    /// Whether the original rows must be loaded again afterwards.
+    /// True if the original rows must be loaded again afterwards.
     pub reloads: bool,
 }
 

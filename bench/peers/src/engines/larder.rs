@@ -90,7 +90,7 @@ impl Reader for Opened {
     }
 
     fn warmed(&mut self) {
-        // What a server does now and then: lookups then know that they will not wait.
+        // A server does this periodically. Lookups then detect that they need not wait for the disk.
         self.version.refresh_residency();
     }
 

@@ -10,7 +10,7 @@ use super::VALUE_BYTES;
 use crate::engine::Result;
 
 pub trait Client: Send {
-    /// Whether the whole value came.
+    /// Looks up a key. Returns whether the complete value was received.
     fn get(&mut self, key: &[u8]) -> Result<bool>;
 }
 

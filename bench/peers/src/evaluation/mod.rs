@@ -1,5 +1,5 @@
-//! Voldemort's own evaluation, redone: how long builds take by size, how fast reads are at a steady rate, and what they notice of a new version
-//! (R. Sumbaly and others, *Serving large-scale batch computed data with Project Voldemort*, FAST 2012, section 5).
+//! Repeats Voldemort's own evaluation: the time of builds by size, the latency of reads at a steady rate, and the effect of a new version on
+//! reads (R. Sumbaly and others, *Serving large-scale batch computed data with Project Voldemort*, FAST 2012, section 5).
 //!
 //! ```text
 //!  for each size: CSV ─► larder, LMDB, Voldemort's layout (a child process each), MyISAM (LOAD DATA) ─► seconds
@@ -133,7 +133,8 @@ fn data_of(options: &Options, gb: u64) -> Result<DataSet> {
     Ok(data)
 }
 
-/// Each into an empty folder, from a file that is in the page cache if it fits, with an idle disk. What is built goes before the next.
+/// Measures the build of each engine, into an empty folder, from a file that is in the page cache if it fits, with an idle disk. The
+/// output is removed before the next build.
 fn builds(options: &Options, gb: u64, measured: &mut Measured) -> Result<()> {
     let data = data_of(options, gb)?;
     let mut note = |engine: &str, built: Built, usage: Option<Usage>| {

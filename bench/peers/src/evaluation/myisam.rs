@@ -107,7 +107,7 @@ fn socket(folder: &Path) -> PathBuf {
     folder.join("socket")
 }
 
-/// MariaDB does not run as root unless it is told to.
+/// Returns the value of MariaDB's `--user`. Without this option, MariaDB does not run as root.
 fn user() -> String {
     std::env::var("USER").unwrap_or_else(|_| "root".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What was measured, as text with its bars and as a page with charts.
+//! Formats the measurements, as text with bars and as a page with charts.
 
 use std::fmt::Write as _;
 

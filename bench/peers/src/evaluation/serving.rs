@@ -79,7 +79,7 @@ fn rates(
     measured: &mut Measured,
     connect: &Connect<'_>,
 ) -> Result<()> {
-    // What is read has been read before: all of it fits the memory.
+    // Reads all data once before the measurement: the data fits in memory.
     let warm = Load {
         data,
         draw: Draw::Uniform,

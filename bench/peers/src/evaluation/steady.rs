@@ -36,7 +36,7 @@ pub struct Load<'a> {
     pub seconds: u64,
 }
 
-/// What was read, by the second in which it was due.
+/// The reads, by the second in which each was due.
 pub struct Seconds(Vec<(Histogram<u64>, u64)>);
 
 impl Seconds {

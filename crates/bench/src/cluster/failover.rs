@@ -1,5 +1,5 @@
-//! Node failures and network partitions: how long the keys of the affected node are unavailable, and which writes are
-//! lost, compared with Redis Cluster.
+//! Measures node failures and network partitions: the time for which the keys of the affected node are unavailable, and
+//! the lost writes, compared with Redis Cluster.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The effect of a fault on clients: how long keys of the affected node are unavailable, and which acknowledged writes
-//! are lost.
+//! Measures the effect of a fault on clients: the time for which keys of the affected node are unavailable, and the
+//! lost acknowledged writes.
 //!
 //! ```text
 //!      0.5 s        the fault, until all keys are available again     restarted or healed, until the cluster settles

@@ -11,7 +11,7 @@ use crate::twip::{START, poster_weight};
 use crate::twip_graph::{Graph, Weighted};
 
 const LOGIN_WINDOW: u64 = 1_000_000;
-/// The maximum number of attempts to draw a poster whom the user does not follow yet.
+/// The maximum number of attempts to draw a poster that the user does not follow yet.
 const DRAWS_MAX: usize = 8;
 /// A time after all others.
 pub const FOREVER: u64 = 9_999_999_999;

@@ -78,7 +78,7 @@ const QUESTIONS: [(&str, Query); 3] = [
 struct Sample {
     servers: usize,
     question: &'static str,
-    /// Whether the search uses the subspace; otherwise it contacts all servers.
+    /// True if the search uses the subspace; otherwise it contacts all servers.
     planned: bool,
     asked: f64,
     us: f64,

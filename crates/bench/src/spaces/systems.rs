@@ -1,4 +1,4 @@
-//! The systems: how each stores hotels and executes the questions.
+//! The compared systems, with the way in which each stores hotels and executes the questions.
 
 use std::net::{SocketAddr, TcpStream};
 
