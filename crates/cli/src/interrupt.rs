@@ -106,7 +106,7 @@ impl Signals {
     }
 }
 
-/// Whether the process was started to survive the end of its terminal.
+/// Returns whether the process was started to survive the end of its terminal.
 fn ignores_hangup() -> bool {
     let mask = std::fs::read_to_string("/proc/self/status")
         .ok()

@@ -34,7 +34,7 @@ pub fn start(config: &ServerConfig) -> Result<(), Failure> {
 /// Writes each event as one line. Control characters are escaped, so that no input can forge a line or control the
 /// terminal.
 struct Lines {
-    /// Whether the formatter emits colors. Then ESC is kept, because the formatter itself escapes it in values.
+    /// True if the formatter emits colors. Then ESC is kept, because the formatter itself escapes it in values.
     has_colors: bool,
 }
 

@@ -107,7 +107,7 @@ fn is_over(args: &StatusArgs, started: Instant) -> bool {
     args.timeout.is_some_and(is_over)
 }
 
-/// Whether nothing is missing, and nothing is in progress.
+/// Returns whether the cluster is complete: nothing is missing, and nothing is in progress.
 pub fn is_well(status: &ClusterStatus) -> bool {
     let copies = u32::from(status.settings.replicas);
     status.slots_served == SLOTS
@@ -175,7 +175,7 @@ fn told(status: &ClusterStatus) -> String {
     text
 }
 
-/// Whether two clocks certainly differ enough to be reported.
+/// Returns whether two clocks certainly differ enough to be reported.
 fn is_off(clock: &ClusterClock) -> bool {
     clock.ahead_ms.unsigned_abs() >= CLOCKS_DIFFER_MS + clock.within_ms
 }

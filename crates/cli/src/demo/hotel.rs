@@ -149,7 +149,7 @@ impl fmt::Display for Query {
 }
 
 impl Query {
-    /// Whether a hotel matches the query.
+    /// Returns whether a hotel matches the query.
     pub fn fits(&self, hotel: &Hotel) -> bool {
         match self {
             Query::City(city) => hotel.city == *city,

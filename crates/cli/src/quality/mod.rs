@@ -159,7 +159,7 @@ impl GateArgs {
 }
 
 impl Asked {
-    /// Whether `larder build` has any gates or a report.
+    /// Returns whether `larder build` has any gates or a report.
     pub fn is_any(&self) -> bool {
         let plain = Gates {
             allow_empty: self.gates.allow_empty,
@@ -168,12 +168,12 @@ impl Asked {
         self.gates != plain || self.looks_here()
     }
 
-    /// Whether evaluation needs more than the manifest.
+    /// Returns whether evaluation needs more than the manifest.
     pub fn opens_version(&self) -> bool {
         self.program.is_some() || !self.gates.canary.is_empty()
     }
 
-    /// Whether a push must examine the version locally.
+    /// Returns whether a push must examine the version locally.
     pub fn looks_here(&self) -> bool {
         self.program.is_some() || self.report.is_some()
     }

@@ -12,7 +12,7 @@ pub struct Space {
     pub definition: Definition,
     pub objects: u64,
     pub memory_bytes: u64,
-    /// Whether objects that existed before the declaration are still being indexed.
+    /// True if objects that existed before the declaration are still being indexed.
     pub is_indexing: bool,
     /// Number of fields that do not fit their attributes.
     pub failures: u64,

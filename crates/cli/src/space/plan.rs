@@ -82,7 +82,7 @@ pub struct Plan {
     #[serde(default)]
     pub unrecorded: f64,
     pub servers: Deployment,
-    /// Whether the plan chose the local indexes, instead of using the space's.
+    /// True if the plan chose the local indexes, instead of using the space's.
     #[serde(default)]
     pub chooses_indexes: bool,
     #[serde(flatten)]

@@ -52,7 +52,7 @@ pub fn is_thesis(plan: &Plan) -> bool {
     plan.report.model == "thesis"
 }
 
-/// Whether a simpler configuration than the best is chosen.
+/// Returns whether a simpler configuration than the best is chosen.
 pub fn is_simpler(plan: &Plan) -> bool {
     plan.report.chosen.configuration != plan.report.best.configuration
 }

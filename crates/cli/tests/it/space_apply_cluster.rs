@@ -89,7 +89,7 @@ struct Fault {
     of: fn(&Local) -> u64,
     signal: &'static str,
     is_noticed: fn(&Local) -> bool,
-    /// Whether the process resumes.
+    /// True if the process resumes.
     is_mended: bool,
 }
 

@@ -155,7 +155,7 @@ fn who_speaks_plainly_is_told_so_and_who_speaks_tls_to_a_plain_port_too() {
         &server.http.replace("127.0.0.1", "127.0.0.2"),
         &scene.authority(),
     );
-    // Where only 127.0.0.1 is a loopback address, nothing listens at this one.
+    // Nothing listens at this address on systems where only 127.0.0.1 is a loopback address.
     let wrong = by_other_name.expect("an address").stores().expect_err("no");
     assert!(
         matches!(wrong, Error::Tls { .. } | Error::NoServer { .. }),

@@ -326,7 +326,7 @@ fn ports(first: Option<u16>, number: u32) -> Result<[u16; 2], Failure> {
     }
 }
 
-/// Whether a node is up, and according to its map all nodes are up and each slot is served. The map of an earlier run
+/// Returns whether a node is up, and its map shows that all nodes are up and each slot is served. The map of an earlier run
 /// does not count.
 fn serves(node: &Told, nodes: u32, password: Option<&str>) -> bool {
     if node.http.starts_with("https") {

@@ -60,7 +60,7 @@ impl Watch {
         self.tell(News::Failed(why.to_owned()));
     }
 
-    /// Whether the time limit has passed.
+    /// Returns whether the time limit has passed.
     pub fn is_over(&self) -> bool {
         self.answered.get().elapsed() > AWAY_MAX
     }

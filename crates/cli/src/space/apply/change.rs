@@ -169,7 +169,7 @@ impl Standing {
         }
     }
 
-    /// Whether the subspaces being filled are those of the target.
+    /// Returns whether the subspaces being filled are those of the target.
     ///
     /// # Errors
     /// The space cannot have the target's subspaces.

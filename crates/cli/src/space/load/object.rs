@@ -52,7 +52,7 @@ pub fn pair_of_columns<'a>(columns: impl Iterator<Item = &'a str> + Clone) -> Op
 /// Default name of the field that combines a latitude and a longitude.
 pub const LOCATION: &str = "location";
 
-/// How rows are converted.
+/// The conversion of rows into objects.
 pub struct Shape {
     pub definition: Definition,
     /// The prefix of keys made from columns.

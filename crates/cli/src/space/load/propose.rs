@@ -85,7 +85,7 @@ struct Seen {
     pairs: usize,
     words: usize,
     lists: usize,
-    /// Whether its texts contain `|`, `;` and `,`.
+    /// One flag each for `|`, `;` and `,`: true if the column's texts contain it.
     holds: [bool; 3],
     distinct: HashSet<String>,
 }
