@@ -77,7 +77,7 @@ pub struct TagRule {
     /// `None`: the complete text is one tag.
     pub separator: Option<u8>,
     pub is_case_sensitive: bool,
-    /// Whether empty tags are kept.
+    /// True if empty tags are kept.
     pub has_empty: bool,
 }
 

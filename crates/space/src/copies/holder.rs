@@ -52,7 +52,7 @@ struct Claim {
     number: u32,
     /// The regions that are still held.
     regions: Vec<Run>,
-    /// For each slot of keys: whether all its objects have arrived.
+    /// One flag per slot of keys: true if all its objects have arrived.
     is_here: Box<[bool]>,
     /// The number of slots that have not arrived.
     lacking: usize,

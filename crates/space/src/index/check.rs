@@ -32,7 +32,7 @@ pub(super) enum Check<'a> {
     Missing(&'a Data),
 }
 
-/// How many rows will be tested, which determines the preparation of the check.
+/// The expected number of rows to test, which determines the preparation of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
     Few,

@@ -1,8 +1,8 @@
 //! Detects full scans: searches that examine every object because no index serves their conditions. A server can be
 //! configured to reject them.
 //!
-//! 1. Whether a search is a full scan depends only on the definition, not on the data. A search that is accepted today
-//!    is not rejected tomorrow.
+//! 1. The classification of a search as a full scan depends only on the definition, not on the data. A search that is
+//!    accepted today is not rejected tomorrow.
 //!
 //! An index may yield any number of objects: `@price:[0 +inf]` is not a full scan in this sense, and neither is a
 //! search for the middle part of a word.

@@ -544,7 +544,7 @@ fn any_change() -> impl Strategy<Value = (Target, Change)> {
 }
 
 proptest! {
-    /// Several changes at once have the effect of the same changes in sequence, or none.
+    /// Several changes in one step have the effect of the same changes in sequence, or no effect.
     #[test]
     fn changes_are_all_made_or_none(changes in proptest::collection::vec(any_change(), 0..6)) {
         let before = Object::Hash(Hash::from_iter([("a", "1"), ("b", "[2]")]));

@@ -140,7 +140,7 @@ pub struct Deployment {
     /// Names of the costs that are guesses, as in `move_us`. [`Deployment::from_toml`] adds those that the text leaves out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guessed: Vec<String>,
-    /// What limits the accuracy of the costs, as sentences for the reader of a plan. `larder space calibrate` writes them.
+    /// Limits of the accuracy of the costs, as sentences for the reader of a plan. `larder space calibrate` writes them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     pub costs: Costs,

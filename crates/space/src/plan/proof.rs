@@ -21,7 +21,7 @@ const IMPROVED_AT_BRANCH: u32 = 40;
 pub(super) struct Bound {
     /// A lower bound of the cost of all sets.
     pub cost: f64,
-    /// Whether the search is complete, so that the best known set is the optimum.
+    /// True if the search is complete, so that the best known set is the optimum.
     pub is_complete: bool,
 }
 

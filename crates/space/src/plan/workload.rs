@@ -45,7 +45,7 @@ pub struct Workload {
     /// The frequency of reads by key.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gets: f64,
-    /// How often operations were of classes that a recording left out, because it keeps the most frequent ones only.
+    /// The frequency of operations in classes that a recording omitted, because it keeps only the most frequent classes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unrecorded: f64,
     #[serde(default, rename = "attribute")]
@@ -61,10 +61,10 @@ pub struct Workload {
 #[serde(deny_unknown_fields)]
 pub struct AttributeProfile {
     pub name: String,
-    /// Whether the values are ordered, so that queries can use ranges.
+    /// True if the values are ordered, so that queries can use ranges.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
-    /// Whether an object may have several values, as a `TAG` with a separator. Such objects are in a cell of their own,
+    /// True if an object may have several values, as a `TAG` with a separator. Such objects are in a cell of their own,
     /// which each search for a value contacts too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lists: bool,

@@ -43,7 +43,7 @@ pub(super) struct Asked<'a> {
     pub order: &'a [SortKey],
     /// The number of rows to keep, the first ones in order.
     pub keep: usize,
-    /// Whether the total is requested.
+    /// True if the total is requested.
     pub is_counted: bool,
     /// Restricts the search to these keys.
     pub keys: Option<&'a BTreeSet<Vec<u8>>>,

@@ -194,7 +194,7 @@ fn a_storage_limit_that_no_plan_satisfies_is_refused_with_the_least_that_one_nee
     let refused = limited(least - 1).expect_err("nothing fits");
     let expected = format!("take {least} without any subspace; raise it to at least {least}");
     assert!(refused.ends_with(&expected), "{refused}");
-    // What is planned for more stays within the limit, with the indexes that were chosen.
+    // Plans for higher limits stay within the limit, together with the chosen indexes.
     for bytes in [least, least + 1_000_000, 2 * least, 3 * least] {
         let report = limited(bytes).expect("a plan");
         for it in report.top.iter().chain([&report.chosen]) {
