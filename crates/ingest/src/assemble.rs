@@ -39,7 +39,7 @@ pub type PartitionOf = Box<dyn Fn(&[u8]) -> u32 + Send + Sync>;
 /// Writes the encoding of a row's value in a bundle.
 pub type WriteValue = Box<dyn Fn(&[u8], &mut Vec<u8>) + Send + Sync>;
 
-/// How rows become bundles.
+/// Options for assembling rows into bundles.
 pub struct BundleOptions {
     pub partition_of: PartitionOf,
     pub written: WriteValue,

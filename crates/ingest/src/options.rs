@@ -74,7 +74,7 @@ pub enum NullPolicy {
     Skip,
 }
 
-/// What to read and how. `InputOptions::default()` reads nothing; set `inputs` and `key`.
+/// The inputs and the options for reading them. `InputOptions::default()` reads nothing; set `inputs` and `key`.
 #[derive(Debug, Clone)]
 pub struct InputOptions {
     /// Paths, folders, globs, URLs, or `-` for standard input.
@@ -94,7 +94,7 @@ pub struct InputOptions {
     /// The character that escapes a quote, or itself, in a quoted field of CSV. `None`, or the quote: quotes are
     /// doubled.
     pub escape: Option<u8>,
-    /// Whether the first record of CSV has the column names; `None` means yes. Without names, columns are named 1, 2,
+    /// True if the first record of CSV has the column names; `None` means yes. Without names, columns are named 1, 2,
     /// 3...
     pub header: Option<bool>,
     /// The names of all columns of a CSV file; the first line is then data, unless `header` is set.

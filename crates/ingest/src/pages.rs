@@ -22,7 +22,7 @@ pub(crate) struct ChunkNeeds {
     pub dictionary_bytes: u64,
     /// The maximum number of values that a page declares.
     pub page_values_max: u64,
-    /// Whether values may share prefixes with earlier values, so that a page decodes to more than its size.
+    /// True if values may share prefixes with earlier values, so that a page decodes to more than its size.
     pub has_shared_prefixes: bool,
     /// For each of [`BATCH_ROWS`], the maximum size of the pages that one batch touches; `None` if pages do not
     /// declare their rows.

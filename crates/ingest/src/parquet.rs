@@ -415,7 +415,7 @@ fn total(columns: &[ColumnNeeds], size: usize, budget: u64) -> Needs {
 
 struct ColumnNeeds {
     needs: ChunkNeeds,
-    /// Whether the column has no lists. To find the end of a row with a list, the next page is read too.
+    /// True if the column has no lists. To find the end of a row with a list, the next page is read too.
     is_flat: bool,
     is_packed: bool,
     /// The size of one value in an array, if it is known.

@@ -18,7 +18,7 @@ pub(crate) struct FileSchema {
     pub metadata: ArrowReaderMetadata,
     /// The columns, annotated with what the file declares beyond their Arrow types.
     pub fields: Fields,
-    /// Whether text and bytes are read as views, so that rows share the bytes of a page or a dictionary.
+    /// True if text and bytes are read as views, so that rows share the bytes of a page or a dictionary.
     pub is_viewed: bool,
 }
 

@@ -108,10 +108,10 @@ impl<'a> Rows<'a> {
         sent
     }
 
-    /// Skips a record that could not be parsed, if malformed records are to be skipped.
+    /// Skips a record that could not be parsed, if the options permit it.
     ///
     /// # Errors
-    /// The fault, if they are not, or if the fault is not the record's own.
+    /// The fault, if malformed records must not be skipped, or if the fault is not the record's own.
     #[cold]
     pub fn malformed(&mut self, seq: u64, fault: Fault) -> Result<(), Fault> {
         match fault.kind {

@@ -1,5 +1,5 @@
-//! Column types for CSV: how a cell is encoded in a JSON or MessagePack value. Keys, and values of one column, are
-//! the cell's text, whatever its type.
+//! Column types for CSV, which determine how a cell is encoded in a JSON or MessagePack value. Keys, and values of one
+//! column, are the cell's text, whatever its type.
 
 use std::str::FromStr;
 
