@@ -22,7 +22,7 @@ pub(crate) struct Attempt {
     pub sent_until: Instant,
     pub until: Instant,
     pub got: Vec<Reply>,
-    /// The number of expected replies, including the one to ASKING.
+    /// The number of expected replies, including the one to `ASKING`.
     pub expected: usize,
 }
 

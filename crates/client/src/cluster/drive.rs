@@ -136,7 +136,7 @@ struct Run<'a> {
     attempts: Vec<Attempt>,
     /// The nodes that have failed since the last pause.
     tried: Vec<Arc<Node>>,
-    /// The node that a redirection named; `true` if it requires ASKING.
+    /// The node that a redirection named; `true` if it requires `ASKING`.
     named: Option<(Arc<Node>, bool)>,
     /// The next attempt must use a new connection.
     wants_fresh: bool,

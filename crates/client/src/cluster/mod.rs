@@ -106,7 +106,7 @@ pub struct ClusterCounts {
     /// Hedged requests, and how many of them were faster.
     pub hedges: u64,
     pub hedges_won: u64,
-    /// MOVED and ASK replies.
+    /// The number of `MOVED` and `ASK` replies.
     pub redirections: u64,
     /// Topology refreshes.
     pub topologies: u64,

@@ -93,7 +93,7 @@ fn a_moved_slot_is_followed_and_remembered() {
 
 #[test]
 fn ask_is_followed_once_and_with_asking() {
-    // A node of another cluster, which does not have the slot yet: it accepts the row only after ASKING.
+    // A node of another cluster, which does not have the slot yet: it accepts the row only after `ASKING`.
     let target = Fakes::start(2, &[], |_, _| None);
     let key = target.key_of(0, "s:");
     let (address, slot) = (target.addresses[1].clone(), slot_of(key.as_bytes()));
