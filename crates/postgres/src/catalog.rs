@@ -9,7 +9,7 @@
 //!    the next check.
 //! 2. Other transactions may be in progress when the publication or its contents change, because adding a table takes
 //!    no lock that blocks writers. The versions of the publication and its contents detect this case. A table's version
-//!    covers the changes during which nobody can write to the table.
+//!    covers the changes that lock the table against all writers.
 
 use std::collections::BTreeMap;
 

@@ -103,7 +103,7 @@ pub struct Translator {
     /// By the table's OID.
     mappings: HashMap<u32, Vec<Arc<Mapping>>>,
     known: HashMap<u32, Vec<Known>>,
-    /// Whether a table was described again since [`Translator::take_described_again`] was last called.
+    /// True if a table was described again since [`Translator::take_described_again`] was last called.
     is_described_again: bool,
 }
 

@@ -50,7 +50,7 @@ impl Session {
                 self.exclude(at);
             }
         }
-        // Nobody could write to these tables during the change.
+        // No transaction could write to these tables during the change.
         let changed = self.verified.changed_since(&before);
         let changed: Vec<Range> = changed.map(|m| Range::prefix(&m.prefix)).collect();
         self.changed.extend(changed);
