@@ -108,7 +108,7 @@ pub fn reseal_journal(bytes: &[u8], kind: FileKind) -> Option<Vec<u8>> {
     Some(journal_file(&header, &frames))
 }
 
-/// Encodes a file of frames: whether each is an end, how much it declares durable, and its body.
+/// Encodes a file of frames. A frame is a triple: true for an end frame, the size that it declares durable, and the body.
 pub fn journal_file(header: &FileHeader, frames: &[(bool, u64, &[u8])]) -> Vec<u8> {
     let mut file = header.encode().to_vec();
     let mut sequence = header.first_sequence;

@@ -107,7 +107,7 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
         folder.join("none-uniform-2.seed"),
         segment(plain.clone(), records, Some((5, 12)))?,
     )?;
-    // A delta, whose values end with a mark that says what happened to the key.
+    // A delta. Each value ends with a mark that encodes the kind of change.
     let delta = SegmentOptions {
         filter: true,
         is_delta: true,
