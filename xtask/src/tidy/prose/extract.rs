@@ -68,7 +68,7 @@ fn begins_block(text: &str) -> bool {
     text.starts_with(['#', '|', '*', '-', '>', '`']) || marker.starts_with(". ")
 }
 
-/// Where the contents of a string literal begin and end, and where the literal ends.
+/// Returns the start and the end of a string literal's contents, and the end of the literal.
 fn literal(rest: &str) -> Option<(usize, usize, usize)> {
     let plain = rest.strip_prefix('b').unwrap_or(rest);
     let prefix = rest.len() - plain.len();

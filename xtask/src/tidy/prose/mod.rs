@@ -22,10 +22,10 @@ use phrases::Finding;
 /// The recorded counts, a line for each area: `count area`.
 const RECORD: &str = "xtask/prose.txt";
 
-/// A type name may be defined so often in one crate.
+/// Maximum number of definitions of a type name in one crate.
 const DEFINITIONS_MAX: usize = 2;
 
-/// What was found in each area, with the path of the file.
+/// The findings of each area, each with the path of its file.
 type Areas = BTreeMap<String, Vec<(String, Finding)>>;
 
 pub fn check(tree: &Tree, findings: &mut Findings) -> Result<(), String> {
