@@ -137,7 +137,7 @@ struct State {
     troubled: BTreeMap<u16, &'static str>,
 }
 
-/// Which records the journal has made durable.
+/// The records that the journal has made durable.
 #[derive(Default)]
 struct LoggedRecords {
     /// The number of records after each append.
