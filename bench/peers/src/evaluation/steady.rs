@@ -11,7 +11,7 @@ use crate::engine::Result;
 
 pub const CONNECTIONS: u64 = 8;
 
-/// Which keys are read.
+/// The distribution of the keys that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Draw {
