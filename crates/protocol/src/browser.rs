@@ -1,33 +1,33 @@
-//! Which HTTP requests a browser sends for a page of another site: an operator's browser that is open on a console is open on
-//! other pages, too. The server's console and bg's deck ask the same.
+//! Rejects HTTP requests that a browser sends for a page of another site. An operator's browser that shows a console may show
+//! such pages, too. The server's console and bg's deck use the same rules.
 //!
-//! 1. `Origin`, if sent, must be the `Host` that was asked.
-//! 2. A request that the browser says is another site's (`Sec-Fetch-Site`) is refused, though it carries no `Origin`: an image
-//!    or a script of that page would be costly here, and a link to data is a way to it. Only a page itself may be opened from
-//!    anywhere. Browsers say so on HTTPS, and of localhost; without the header nothing is known, and the request passes.
-//! 3. What listens on loopback alone answers only to names of loopback: a name that an attacker lets point here ("DNS rebinding")
-//!    is refused.
-//! 4. A request that changes something must be of a kind that a page of another site cannot send without asking first, which
-//!    nobody answers: JSON, by its `Content-Type`, or with a header that no page sends of itself.
+//! 1. `Origin`, if sent, must be the same as `Host`.
+//! 2. A request with a `Sec-Fetch-Site` of another site is rejected, even without `Origin`. Otherwise a page of that site could
+//!    cause expensive requests with an image or a script, or link to data. Only a navigation to an open page may come from any
+//!    site. Browsers send the header over HTTPS and to localhost. A request without the header is accepted.
+//! 3. A server that listens on loopback only accepts only loopback names. This prevents DNS rebinding, in which an attacker's
+//!    name resolves to this machine.
+//! 4. A request that changes state must need a CORS preflight if a page of another site sends it: it has a JSON `Content-Type`,
+//!    or a header that no page sends by default. larder does not answer preflights.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Who is asked.
+/// The server that receives the request.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
-    /// "this server".
+    /// The server's name in error messages, such as "this server".
     pub what: &'static str,
     pub listens: SocketAddr,
-    /// A header that a request which changes something may carry in place of JSON.
+    /// A header that a request which changes state may have instead of a JSON `Content-Type`.
     pub marker: Option<&'static str>,
 }
 
 impl Asked {
-    /// Whether a request may pass; `header` finds the text of one by its name, in whatever case. `is_open` are paths that may be asked for
-    /// from anywhere: a page for people, which is there to be opened, and what tells nothing and costs nothing.
+    /// Checks a request. `header` returns a header's value by its name, in any case. `is_open` is true for paths that pages of
+    /// any site may open: the server's own pages, and responses without data or cost.
     ///
     /// # Errors
-    /// Why not, for who sent it.
+    /// The request must be rejected. The text is for its sender.
     pub fn judge<'a>(
         &self,
         method: &str,
@@ -51,7 +51,7 @@ impl Asked {
     }
 }
 
-/// What a request says of where it comes from: the values of its headers.
+/// The origin of a request, according to its headers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Came<'a> {
     host: Option<&'a str>,
@@ -73,7 +73,7 @@ impl<'a> Came<'a> {
     }
 }
 
-/// Why a request must be refused: it came for a page of another site, or by a name that is not ours.
+/// Returns an error if a request comes from a page of another site, or uses a host name that is not the server's.
 fn refuse_other_site(
     what: &str,
     listens: SocketAddr,
@@ -94,7 +94,7 @@ fn refuse_other_site(
             ));
         }
     }
-    // "none" is what its user typed or had kept.
+    // "none": the user typed the address or opened a bookmark.
     let is_ours = came
         .site
         .is_none_or(|site| matches!(site, "same-origin" | "none"));
@@ -107,7 +107,7 @@ fn refuse_other_site(
     ))
 }
 
-/// Whether a `Content-Type` is JSON, whatever its parameters.
+/// Returns whether a `Content-Type` is JSON, with any parameters.
 fn is_json(content_type: Option<&str>) -> bool {
     content_type.is_some_and(|kind| {
         let kind = kind.split(';').next().unwrap_or("");
@@ -157,7 +157,7 @@ mod tests {
         check(anywhere, "other.example", own, false);
     }
 
-    /// An image of another site's page carries no `Origin`, and would have a dump made.
+    /// An image on a page of another site has no `Origin`, and could start a dump.
     #[test]
     fn what_a_browser_says_is_another_sites_is_refused_but_for_opening_a_page() {
         let verdict = |site, mode, is_open| {

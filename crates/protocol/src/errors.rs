@@ -1,12 +1,12 @@
 //! The error codes that clients match on.
 //!
-//! RESP shows a code as the first word of an error reply (`-NOSTORE no store is named ...`), HTTP
-//! as `error.code` in the body beside a status. Every message states what failed, on which value,
+//! RESP has a code as the first word of an error reply (`-NOSTORE no store is named ...`). HTTP has a
+//! status, and the code as `error.code` in the body. Every message states what failed, on which value,
 //! and what to do; it is one sentence without a final period or a newline.
 
 use std::fmt;
 
-/// An error code. [`Code::row`] says how each protocol spells it.
+/// An error code. [`Code::row`] has its spelling in each protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
@@ -60,7 +60,7 @@ pub struct Row {
     /// First word of a RESP error.
     pub resp_prefix: &'static str,
     pub http_status: u16,
-    /// Whether the same request may succeed later without any other change.
+    /// True if the same request may succeed later without any other change.
     pub retry: bool,
     /// The cause and the remedy, as Markdown.
     pub meaning: &'static str,
@@ -133,7 +133,7 @@ impl Code {
         &ROWS[self as usize]
     }
 
-    /// The code of an HTTP body's `error.code`.
+    /// Returns the code with this name in `error.code`.
     pub fn from_name(name: &str) -> Option<Code> {
         ROWS.iter().find(|row| row.name == name).map(|row| row.code)
     }

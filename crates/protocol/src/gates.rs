@@ -1,41 +1,41 @@
-//! Gates: what a version must satisfy before it may go live, as clients ask for it and configurations name it.
+//! Gates: the conditions that a version must meet before it goes live, in requests and in configurations.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a new version must satisfy before it may go live. An absent gate takes the server's configured value; of limits of columns, those columns
-/// that are not named take it.
+/// The conditions that a new version must meet before it goes live. The server's configured value replaces an absent gate, and
+/// an absent limit of a column.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gates {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_records: Option<u64>,
-    /// The new version may hold at most this much fewer records than the live one.
+    /// Maximum decrease of the number of records from the live version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_shrink_percent: Option<f64>,
-    /// The new version may hold at most this much more records than the live one.
+    /// Maximum increase of the number of records from the live version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_growth_percent: Option<f64>,
-    /// Lets a version without records replace one that has some; without it that is refused.
+    /// Allows a version without records to replace one with records. By default, that is rejected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_empty: bool,
     /// Keys (without the store's prefix) that must have exactly these values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub canary: Vec<Canary>,
-    /// The most nulls of a column, in percent of the rows.
+    /// Maximum percentage of rows with a null in a column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub max_nulls: Vec<ColumnLimit>,
-    /// The most empty texts of a column, in percent of the rows.
+    /// Maximum percentage of rows with an empty text in a column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub max_empty: Vec<ColumnLimit>,
-    /// How far a column's values may have shifted from the live version's: the population stability index.
+    /// Maximum shift of a column's values from the live version's, as a population stability index.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub max_shift: Vec<ColumnLimit>,
 }
 
-/// A value of `null` asks that the key be present with any value.
+/// A key that must have this value. With `null`, the key must exist and may have any value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Canary {
@@ -44,7 +44,7 @@ pub struct Canary {
     pub value: Option<String>,
 }
 
-/// A limit of one column, or of `*`: all that have none of their own.
+/// A limit of one column, or of `*`: all columns without a limit of their own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnLimit {
@@ -55,7 +55,7 @@ pub struct ColumnLimit {
 impl ColumnLimit {
     pub const EVERY: &str = "*";
 
-    /// Those that were asked for, and of `others` those of columns that were not.
+    /// Returns the limits of a request, and those of `others` for columns without a limit in the request.
     pub fn merged(asked: Vec<ColumnLimit>, others: &[ColumnLimit]) -> Vec<ColumnLimit> {
         let mut all = asked;
         for other in others {
@@ -67,7 +67,7 @@ impl ColumnLimit {
     }
 }
 
-/// `COLUMN:LIMIT`, or a limit alone for every column. A column's name may hold colons; a limit may end with a percent sign.
+/// Parses `COLUMN:LIMIT`, or a limit alone for every column. A column's name may contain colons. A limit may end with a percent sign.
 impl FromStr for ColumnLimit {
     type Err = String;
 
@@ -88,7 +88,7 @@ impl FromStr for ColumnLimit {
     }
 }
 
-/// A limit of one store's column, or of `*`: every store.
+/// A limit of a column of one store, or of `*`: every store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoreLimit {
     pub store: String,
@@ -96,7 +96,7 @@ pub struct StoreLimit {
 }
 
 impl StoreLimit {
-    /// The limits of a store among those of a configuration, which was checked. Those that name it come first.
+    /// Returns the limits of a store among the entries of a valid configuration. Limits that name the store are first.
     pub fn of_store(entries: &[String], store: &str) -> Vec<ColumnLimit> {
         let parsed: Vec<StoreLimit> = entries.iter().filter_map(|it| it.parse().ok()).collect();
         let of = |name: &str| -> Vec<ColumnLimit> {
@@ -107,7 +107,7 @@ impl StoreLimit {
     }
 }
 
-/// `STORE/COLUMN:LIMIT`.
+/// Parses `STORE/COLUMN:LIMIT`.
 impl FromStr for StoreLimit {
     type Err = String;
 

@@ -1,7 +1,7 @@
 //! The JSON bodies of the HTTP API under `/v1`, shared by the server, the client and the command line.
 //!
 //! Times are whole seconds since 1970 in UTC; sizes are bytes. A field that may be unknown is
-//! written as `null`. Requests refuse unknown fields; answers may gain fields in any release.
+//! written as `null`. Unknown fields in requests are rejected. Any release may add fields to responses.
 
 mod cluster;
 
@@ -32,13 +32,13 @@ pub struct StoreList {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoreStatus {
     pub name: StoreName,
-    /// The version that reads see, if any.
+    /// The version that serves reads, if there is one.
     pub live: Option<u64>,
     /// The version that a rollback without a number returns to.
     pub previous: Option<u64>,
-    /// Every kept version, newest first.
+    /// All kept versions, newest first.
     pub versions: Vec<VersionStatus>,
-    /// The pull that is running, if one is.
+    /// The running pull, if there is one.
     pub pull: Option<PullStatus>,
 }
 
@@ -51,54 +51,54 @@ pub struct VersionStatus {
     pub key_bytes: u64,
     pub value_bytes: u64,
     pub partitions: u32,
-    /// 1 of a whole version, more of a delta.
+    /// Number of layers: 1 for a complete version, more for a delta.
     #[serde(default)]
     pub layers: u32,
     /// `none`, `lz4` or `zstd:LEVEL`.
     pub compression: String,
-    /// The inputs that it was built from, where its builder said; else where it was pulled from. Without credentials.
+    /// The inputs of the build, if the manifest has them; otherwise the source of the pull. Without credentials.
     pub source: Option<String>,
-    /// Where it was pulled from, without credentials. It may be gone since: `larder push` builds in a temporary folder.
+    /// The source of the pull, without credentials. It may no longer exist, because `larder push` builds in a temporary folder.
     #[serde(default)]
     pub pulled_from: Option<String>,
     pub pulled_at: Option<u64>,
-    /// How much of it was in memory when last looked at; `null` if it is not open.
+    /// Bytes in memory at the last measurement; `null` if the version is not open.
     pub resident_bytes: Option<u64>,
     pub digest: String,
-    /// A crash came before it was verified and judged: a swap to it does that first.
+    /// The server crashed before it verified the version and checked its gates. A swap to the version does both first.
     #[serde(default)]
     pub unchecked: bool,
-    /// What a verify found wrong with it; a swap or a rollback to it is refused.
+    /// The damage that a verification found. A swap or a rollback to the version is rejected.
     #[serde(default)]
     pub damaged: Option<String>,
-    /// From what and how it was built; `null` of versions whose builder did not say.
+    /// The inputs and options of the build; `null` if the manifest does not have them.
     #[serde(default)]
     pub built: Option<BuiltStatus>,
 }
 
-/// What a version's manifest says of its build.
+/// The description of the build in a version's manifest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BuiltStatus {
     /// The program and its version.
     pub by: String,
     pub at: u64,
-    /// As they were named to the build, without credentials.
+    /// The inputs as given to the build, without credentials.
     pub inputs: Vec<String>,
-    /// How many inputs there were beside these.
+    /// Number of inputs in addition to these.
     pub more_inputs: u64,
-    /// The columns that make the key.
+    /// The columns of the key.
     pub key: Vec<String>,
     /// `json` or `msgpack` for values made of columns, `column` for the bytes of one.
     pub value: String,
     pub value_column: Option<String>,
-    /// How the array is written that every value is, if they were collected.
+    /// The format of the arrays of collected values, if values were collected.
     pub collect_as: Option<String>,
-    /// The other options that were given and bear on the version.
+    /// The other options of the build that affect the version.
     pub options: BTreeMap<String, String>,
 }
 
 impl BuiltStatus {
-    /// The inputs for people: so many by name, of others how many they are.
+    /// Formats the inputs for people: the first `named` by name, then the number of others.
     pub fn inputs_line(&self, named: usize) -> String {
         let mut line = self.inputs[..self.inputs.len().min(named)].join(", ");
         let more = self.inputs.len().saturating_sub(named) as u64 + self.more_inputs;
@@ -116,10 +116,10 @@ pub struct PullRequest {
     pub source: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gates: Option<Gates>,
-    /// False keeps the version beside the live one, to be swapped in later.
+    /// If false, the version does not go live until a later swap.
     #[serde(default = "yes")]
     pub activate: bool,
-    /// In a cluster: so many nodes may lack the version when it goes live, where others have their slots.
+    /// In a cluster, the maximum number of nodes without the version when it goes live, if other nodes have their slots.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub allow_missing_replicas: u32,
 }
@@ -143,17 +143,17 @@ pub struct JoinList {
 pub struct JoinStatus {
     pub name: String,
     pub definition: String,
-    /// Rows that are computed at the moment.
+    /// Number of computed rows.
     pub rows: u64,
-    /// Ranges that are filled at the moment.
+    /// Number of filled ranges.
     pub ranges: u64,
-    /// How many ranges were filled, and evicted, since the join was made or the server started.
+    /// Number of ranges that were filled (and evicted, in `evicted`) since the join was created or the server started.
     pub filled: u64,
     pub evicted: u64,
-    /// How many rows ranges have left out, since values that they add up are no numbers.
+    /// Number of rows that ranges omitted because values that they aggregate are not numbers.
     #[serde(default)]
     pub left_out: u64,
-    /// Source ranges whose changes are listened to.
+    /// Number of source ranges whose changes the join tracks.
     pub updaters: u64,
     pub memory_bytes: u64,
 }
@@ -164,28 +164,28 @@ pub struct JoinStatus {
 pub struct JoinRequest {
     pub name: String,
     pub definition: String,
-    /// If a join of this name is there already, with another definition.
+    /// The handling of an existing join of this name with another definition.
     #[serde(default)]
     pub if_defined: JoinIfDefined,
 }
 
-/// What a definition does to a join of the same name.
+/// The effect of a definition on an existing join of the same name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JoinIfDefined {
-    /// The request is refused.
+    /// The request is rejected.
     #[default]
     Refuse,
-    /// The join stays as it is.
+    /// The join does not change.
     Keep,
-    /// The new definition takes its place in one step.
+    /// The new definition replaces the join atomically.
     Replace,
 }
 
 /// `GET /v1/joins/{join}/explain`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JoinExplained {
-    /// Lines for people.
+    /// Text for people.
     pub plan: String,
 }
 
@@ -199,7 +199,7 @@ pub struct PullList {
 pub struct PullStatus {
     pub id: String,
     pub store: StoreName,
-    /// The version it becomes; 0 until the manifest is read.
+    /// The version's number; 0 until the manifest is read.
     pub version: u64,
     pub source: String,
     pub state: PullState,
@@ -207,13 +207,13 @@ pub struct PullStatus {
     /// 0 until the manifest is read.
     pub bytes_total: u64,
     pub bytes_per_second: u64,
-    /// Of `bytes_done`, those that another version of the store had here already.
+    /// The part of `bytes_done` that did not need a transfer, because another version of the store had the data.
     #[serde(default)]
     pub bytes_linked: u64,
     pub error: Option<ErrorInfo>,
     pub started_at: u64,
     pub ended_at: Option<u64>,
-    /// In a cluster: how far each node is that is to have some of it.
+    /// In a cluster, the progress of each node that stores a part of the version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodePull>,
 }
@@ -226,20 +226,20 @@ pub struct NodePull {
     pub bytes_done: u64,
     /// 0 until the node has read the manifest.
     pub bytes_total: u64,
-    /// Why it failed, if it did.
+    /// The reason of the failure, if the node failed.
     pub error: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodePullState {
-    /// It has not begun.
+    /// The node has not begun.
     Waiting,
     Pulling,
-    /// It has its part, and can make it live at once.
+    /// The node has its part, and can make it live immediately.
     Ready,
     Failed,
-    /// It is down.
+    /// The node is down.
     Away,
 }
 
@@ -258,13 +258,13 @@ impl NodePullState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PullState {
-    /// For others to end: see `fetch.pulls`.
+    /// The pull waits until other pulls end (see `fetch.pulls`).
     Waiting,
     Fetching,
     Verifying,
     Warming,
     Swapping,
-    /// It was told to stop, and puts away what it has.
+    /// The pull was cancelled, and removes its files.
     Cancelling,
     Done,
     Failed,
@@ -272,7 +272,7 @@ pub enum PullState {
 }
 
 impl PullState {
-    /// True for the three states that do not change any more.
+    /// Returns true for the three final states.
     pub fn is_over(self) -> bool {
         matches!(
             self,
@@ -306,7 +306,7 @@ impl std::fmt::Display for PullState {
 #[serde(deny_unknown_fields)]
 pub struct SwapRequest {
     pub version: WhichVersion,
-    /// Makes it live also when it was found damaged, or is empty where the live one is not.
+    /// Swaps even if the version is damaged, or is empty while the live one is not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -322,7 +322,7 @@ pub struct RollbackRequest {
     pub force: bool,
 }
 
-/// The answer to a swap and to a rollback.
+/// The response to a swap and to a rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SwapResult {
     pub live: u64,
@@ -338,7 +338,7 @@ pub struct VerifyRequest {
     pub version: Option<WhichVersion>,
 }
 
-/// Damage is not an answer of this kind but an error with the code `CORRUPTED`.
+/// The response to a verification without damage. Damage is reported as an error with the code `CORRUPTED`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VerifyResult {
     pub version: u64,
@@ -347,8 +347,8 @@ pub struct VerifyResult {
     pub ok: bool,
 }
 
-/// A line of the answer to a verify that was asked for with `Accept: application/x-ndjson`: progress
-/// any number of times, then one of the others.
+/// A line of the response to a verification with `Accept: application/x-ndjson`. Any number of lines with
+/// progress precede one of another variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VerifyLine {
@@ -363,7 +363,7 @@ pub const JSON_LINES: &str = "application/x-ndjson";
 /// `GET /v1/stores/{store}/diff?from=&to=&limit=`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiffResult {
-    /// The numbers of the versions that were compared; `null` of servers that do not say.
+    /// The numbers of the compared versions; `null` if the server does not return them.
     #[serde(default)]
     pub from: Option<u64>,
     #[serde(default)]
@@ -372,7 +372,7 @@ pub struct DiffResult {
     pub removed: u64,
     pub changed: u64,
     pub unchanged: u64,
-    /// The first `limit` differences, those of each node in the order of its segments; fewer if their keys take more than 4 MiB.
+    /// The first `limit` differences, those of each node in the order of its segments. There are fewer if their keys exceed 4 MiB.
     pub changes: Vec<DiffChange>,
 }
 
@@ -398,7 +398,7 @@ pub enum ChangeKind {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub records: Vec<Record>,
-    /// Some were left out, because an answer holds at most 4 MiB of keys and values.
+    /// True if records were omitted because a response has at most 4 MiB of keys and values.
     #[serde(default)]
     pub is_cut: bool,
 }
@@ -444,11 +444,11 @@ fn exact(bytes: &[u8]) -> Option<String> {
         .then(|| BASE64_STANDARD.encode(bytes))
 }
 
-/// `PATCH /v1/settings`: changes those that are given.
+/// `PATCH /v1/settings`: changes the settings that are present.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// 0 is unlimited.
+    /// 0: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch_bytes_per_second: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -461,7 +461,7 @@ pub struct Settings {
     pub slowlog_threshold_us: Option<u64>,
 }
 
-/// `GET /v1/settings`, and the answer to `PATCH`.
+/// `GET /v1/settings`, and the response to `PATCH`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SettingsInForce {
     pub fetch_bytes_per_second: u64,
@@ -469,11 +469,11 @@ pub struct SettingsInForce {
     pub retain_age_hours: u64,
     pub retain_bytes: u64,
     pub slowlog_threshold_us: u64,
-    /// Those that differ from the configuration and return to it when the server restarts.
+    /// The settings that differ from the configuration until the server restarts.
     pub until_restart: Vec<String>,
 }
 
-/// The body of every answer with a status of 400 or above.
+/// The body of every response with a status of 400 or above.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorBody {
     pub error: ErrorInfo,
@@ -481,7 +481,7 @@ pub struct ErrorBody {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorInfo {
-    /// A name of [`Code`]; kept as text, so that a client understands a newer server's errors.
+    /// The name of a [`Code`], as text so that clients accept codes of newer servers.
     pub code: String,
     pub message: String,
     pub retry: bool,

@@ -1,20 +1,21 @@
-//! The contract as data: what clients may send, what comes back, and how a server is configured.
+//! The contract as data: requests, replies, and the server's configuration.
 //!
 //! ```text
 //!  bytes of a connection ── resp::decode ──► Request ── Command::parse ──► Command (a table row, the arguments)
 //!                                                            │ the server executes
 //!  bytes of a connection ◄── resp::encode ── Reply bytes ◄───┘
 //!
-//!  resp::client  the other side of the two arrows: requests out, replies in
-//!  http     JSON bodies of /v1, shared by the server, the client and the command line
-//!  gates    what a version must satisfy before it may go live
-//!  browser  which HTTP requests come for a page of another site
-//!  errors   one row per error code: its RESP prefix, its HTTP status, whether to retry
-//!  dump     the payload of DUMP and RESTORE: texts and hashes in Redis's RDB format
-//!  config   every key of larder.toml: default, unit, environment variable, documentation
 //! ```
 //!
-//! Nothing here does I/O or knows what a command does. `commands` says how to add one.
+//! - `resp::client`: the client's side, which encodes requests and decodes replies.
+//! - `http`: the JSON bodies of `/v1`, shared by the server, the client and the command line.
+//! - `gates`: the conditions that a version must meet before it goes live.
+//! - `browser`: rejects HTTP requests that come from pages of other sites.
+//! - `errors`: one row per error code, with its RESP prefix, its HTTP status and its retry flag.
+//! - `dump`: the payload of DUMP and RESTORE, with texts and hashes in Redis's RDB format.
+//! - `config`: every key of `larder.toml`, with its default, unit, environment variable and documentation.
+//!
+//! This crate does no I/O and does not implement commands. The page of `commands` describes how to add one.
 
 pub mod browser;
 pub mod columns;

@@ -1,11 +1,11 @@
-//! The commands as data: what the server understands, and what it keeps of a request.
+//! The commands as data: the table of the server's commands, and requests parsed to commands.
 //!
-//! `table` has a row per command (`table/objects` those on objects), `spec` says what its columns mean, and `value` makes a [`Command`] of a request. The
-//! server's dispatch, `COMMAND` and the reference page (`cargo xtask gen`) all read the table; what a command does is in the server alone.
+//! `table` has a row per command, `spec` defines the columns, and `value` parses a request to a [`Command`]. The server's dispatch,
+//! `COMMAND` and the reference page (`cargo xtask gen`) all read the table. Only the server implements the commands.
 //!
-//! To add a command: a row in `table`, a variant of [`Id`] here at the same place, and a function in the server: `resp/tables/execute.rs`
-//! names it for what concerns tables, `resp/dispatch.rs` for the rest. What asks something about keys of stores and of tables alike is a
-//! `KeyQuery` of `resp/reads`.
+//! To add a command, add a row to `table`, a variant to [`Id`] at the same position, and a function to the server.
+//! `resp/tables/execute.rs` calls the functions for tables, and `resp/dispatch.rs` calls the others. A read of keys that may be of
+//! stores or of tables is a `KeyQuery` of `resp/reads`.
 
 mod spec;
 mod table;
@@ -46,13 +46,13 @@ const _: () = {
     }
 };
 
-/// The row of a command.
+/// Returns the row of a command.
 #[inline]
 pub fn spec(id: Id) -> &'static Spec {
     &COMMANDS[id as usize]
 }
 
-/// The row of the command `name`, in any case.
+/// Returns the row of the command `name`, in any case.
 #[inline]
 pub fn find(name: &[u8]) -> Option<&'static Spec> {
     if let [g, e, t] = name
@@ -70,14 +70,14 @@ pub fn find(name: &[u8]) -> Option<&'static Spec> {
     }
 }
 
-/// More than twice as many as there are commands, so that most are found at the first look.
+/// More than twice the number of commands, so that most lookups find their command in the first bucket.
 const BUCKETS: usize = 512;
 const EMPTY: u8 = u8::MAX;
 
-/// The commands' places in the table, each in the bucket of its name or, if that is taken, the next that is free.
+/// The commands' positions in the table. Each is in the bucket of its name or, if that bucket is occupied, in the next free one.
 static BY_NAME: [u8; BUCKETS] = by_name();
 
-/// Where a name is looked for first. It is the same in any case.
+/// Returns the first bucket in which to look for a name. It is the same in any case.
 const fn bucket(name: &[u8]) -> usize {
     const LOWER: u8 = 32;
     let (mut hash, mut at) = (name.len() as u32, 0);
@@ -102,7 +102,7 @@ const fn by_name() -> [u8; BUCKETS] {
     buckets
 }
 
-/// The join language with examples: a part of the reference page. A test runs the examples.
+/// The join language with examples, which is part of the reference page. A test runs the examples.
 pub const JOIN_LANGUAGE: &str = include_str!("../join_language.txt");
 
 #[cfg(test)]

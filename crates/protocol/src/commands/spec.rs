@@ -1,4 +1,4 @@
-//! What a row of the table says of a command.
+//! The columns of the command table.
 
 use larder_types::integer;
 
@@ -9,19 +9,19 @@ use crate::resp::Request;
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
     pub id: Id,
-    /// In capitals, as people write it.
+    /// In capitals.
     pub name: &'static str,
-    /// Arguments, the name included; negative means at least so many.
+    /// Number of arguments, including the name. Negative: the minimum.
     pub arity: i32,
     /// Redis's flags, separated by spaces.
     pub flags: &'static str,
-    /// It changes rows, or what is declared of them: the flag `write`.
+    /// The command changes rows or declarations (the flag `write`).
     pub writes: bool,
-    /// It may be sent before the password: the flag `no_auth`.
+    /// Clients may send the command before they authenticate (the flag `no_auth`).
     pub before_password: bool,
-    /// It subscribes to something, or no longer: the flag `pubsub`.
+    /// The command starts or ends a subscription (the flag `pubsub`).
     pub is_pubsub: bool,
-    /// It may be sent by a connection that is subscribed to something and speaks version 2 of the protocol.
+    /// A connection with a subscription may send the command even in version 2 of the protocol.
     pub in_subscriber_mode: bool,
     pub in_multi: InMulti,
     pub group: Group,
@@ -30,9 +30,9 @@ pub struct Spec {
     pub place: Place,
     pub syntax: &'static str,
     pub summary: &'static str,
-    /// What it takes, as Redis's documentation says it; R are the rows of a key's table.
+    /// The time complexity, in the notation of Redis's documentation. R is the number of rows of a key's table.
     pub complexity: &'static str,
-    /// The first release that has it.
+    /// The first release with the command.
     pub since: &'static str,
     pub subcommands: &'static [Subcommand],
 }
@@ -40,20 +40,21 @@ pub struct Spec {
 #[derive(Debug, Clone, Copy)]
 pub struct Subcommand {
     pub name: &'static str,
-    /// Arguments, both names included; negative means at least so many.
+    /// Number of arguments, including both names. Negative: the minimum.
     pub arity: i32,
     pub syntax: &'static str,
     pub summary: &'static str,
 }
 
-/// What becomes of a command between MULTI and EXEC.
+/// The treatment of a command between MULTI and EXEC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InMulti {
-    /// It waits for EXEC.
+    /// The server queues the command until EXEC.
     Queued,
-    /// It is executed: it ends the transaction or the connection, or refuses to be part of one.
+    /// The server executes the command immediately. It ends the transaction or the connection, or returns an error within a
+    /// transaction.
     Executed,
-    /// It is refused, and EXEC after it.
+    /// The server rejects the command and the EXEC that follows.
     Refused,
 }
 
@@ -70,55 +71,57 @@ pub enum Group {
     Cluster,
 }
 
-/// Whom a command is about.
+/// The subject of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// The connection, the server, or stores as such.
+    /// The connection, the server, or complete stores.
     Server,
     /// Rows of tables, joins, or a transaction.
     Tables,
-    /// Records of stores or rows of tables: the names in its keys (SCAN: in its pattern) say which.
+    /// Records of stores or rows of tables, depending on the names in its keys (SCAN: in its pattern).
     Keys,
 }
 
-/// Which arguments are keys. The name is argument 0.
+/// The arguments that are keys. The name is argument 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
     None,
     /// The first argument.
     One,
-    /// The first two.
+    /// The first two arguments.
     Two,
-    /// All.
+    /// All arguments.
     Every,
-    /// All but the last.
+    /// All arguments except the last.
     EveryButLast,
-    /// Every other, each before its value.
+    /// Every other argument, each followed by its value.
     Pairs,
-    /// The second and every other behind it, each before its value: as many as the first argument says. Options follow.
+    /// The second argument and every other one after it, each followed by its value. The first argument is their number. Options
+    /// follow.
     CountedPairs,
-    /// The third and those behind it, as many as the second argument says. Arguments follow.
+    /// The third argument and those after it. The second argument is their number. Other arguments follow.
     Counted,
-    /// Every third, each before two other arguments.
+    /// Every third argument, each followed by two other arguments.
     Triplets,
-    /// The second, behind a subcommand.
+    /// The second argument, after a subcommand.
     Second,
-    /// None, but the first two are the bounds of a range.
+    /// None. The first two arguments are the bounds of a range.
     Range,
-    /// None, but the two behind a join's name, if there are any, are the bounds of a range of its output.
+    /// None. The two arguments after a join's name, if present, are the bounds of a range of its output.
     JoinRange,
 }
 
-/// Which core executes a command where there are several.
+/// The core that executes a command, if the server has several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// That of the connection: it reads no rows.
+    /// The core of the connection. The command reads no rows.
     Connection,
-    /// That of the connection, which asks others; after all that the connection has sent before.
+    /// The core of the connection, which sends requests to other cores. The command starts after all previous commands of the
+    /// connection.
     ConnectionInOrder,
-    /// That which has the rows of its keys or of its range, or several if they are of several.
+    /// The owner of the rows of its keys or its range, or several owners.
     Owner,
-    /// All of them; that of the connection puts together what they answer.
+    /// All cores. The core of the connection merges their replies.
     AllCores,
 }
 
@@ -136,7 +139,7 @@ impl Group {
         }
     }
 
-    /// The group as Redis's own documentation calls it, for clients that know only those.
+    /// Returns the group's name in Redis's documentation, for clients that know only Redis's groups.
     pub fn redis_name(self) -> &'static str {
         match self {
             Group::Stores | Group::Tables => "string",
@@ -148,7 +151,7 @@ impl Group {
 }
 
 impl Keys {
-    /// First key, last key and step, as Redis counts them; all 0 when there is none.
+    /// Returns the first key, the last key and the step, as Redis defines them; all 0 if there are no keys.
     #[inline]
     pub fn redis(self) -> (i32, i32, i32) {
         match self {
@@ -158,14 +161,14 @@ impl Keys {
             Keys::Every => (1, -1, 1),
             Keys::EveryButLast => (1, -2, 1),
             Keys::Pairs => (1, -1, 2),
-            // Clients ask COMMAND GETKEYS for them: the flag `movablekeys`.
+            // Clients get these keys from COMMAND GETKEYS (the flag `movablekeys`).
             Keys::CountedPairs | Keys::Counted => (0, 0, 0),
             Keys::Triplets => (1, -1, 3),
             Keys::Second => (2, 2, 1),
         }
     }
 
-    /// Positions of the keys among `count` arguments, without the options behind counted pairs.
+    /// Returns the positions of the keys among `count` arguments, without the options after counted pairs.
     #[inline]
     pub fn positions(self, count: usize) -> impl ExactSizeIterator<Item = usize> + Clone + use<> {
         let (first, end, step) = match self {
@@ -185,13 +188,13 @@ impl Keys {
 }
 
 impl Spec {
-    /// Whether so many arguments, the name included, are right.
+    /// Returns whether the command accepts `count` arguments, including the name.
     #[inline]
     pub fn accepts(&self, count: usize) -> bool {
         accepts(self.arity, count)
     }
 
-    /// Positions of the keys of a request.
+    /// Returns the positions of the keys of a request.
     #[inline]
     pub fn key_positions(
         &self,
@@ -211,13 +214,13 @@ impl Spec {
             .find(|sub| name.eq_ignore_ascii_case(sub.name.as_bytes()))
     }
 
-    /// Whether it is about the server and all cores are asked: their figures are added up.
+    /// Returns whether the reply is the sum of numbers from all cores.
     #[inline]
     pub fn adds_up_figures(&self) -> bool {
         self.subject == Subject::Server && self.place == Place::AllCores
     }
 
-    /// Whether it reads any number of keys, of which some may be of stores and others of tables.
+    /// Returns whether the command reads any number of keys, some of stores and some of tables.
     #[inline]
     pub fn reads_every_key(&self) -> bool {
         self.subject == Subject::Keys && self.keys == Keys::Every
@@ -230,8 +233,8 @@ impl Subcommand {
     }
 }
 
-/// Where keys end of which the argument at `at` gives the number; each takes `width` arguments. With the request, if the number is too
-/// large or none.
+/// Returns the end of the keys whose number is the argument at `at`. Each takes `width` arguments. If the argument is too large or
+/// no number, the keys end with the request.
 fn counted_end(request: Request<'_>, at: usize, width: usize) -> usize {
     let keys = integer(request.arg(at)).and_then(|count| usize::try_from(count).ok());
     let end = keys.and_then(|keys| keys.checked_mul(width)?.checked_add(at + 1));

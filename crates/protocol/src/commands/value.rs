@@ -1,13 +1,13 @@
-//! A command as a value: a request that has been understood once.
+//! A command as a value: a request that was parsed once.
 //!
 //! ```text
-//!  Request ── Command::parse ──► Command     borrowed: executed where it came
+//!  Request ── Command::parse ──► Command     borrowed: executed by the core that received it
 //!                                   │ owned, or pushed to a batch
 //!                                   ▼
-//!                  OwnedCommand, Batch       kept: it waits, is queued for EXEC, or crosses to another core
+//!                  OwnedCommand, Batch       owned: deferred, queued for EXEC, or sent to another core
 //!                                   │ command, get
 //!                                   ▼
-//!                                Command     as it was: nothing is encoded, and nothing decoded again
+//!                                Command     the same command, without encoding and decoding
 //! ```
 
 use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
@@ -16,28 +16,28 @@ use super::spec::{Keys, Spec, Subcommand};
 use super::{Id, find};
 use crate::resp::{OwnedRequest, Request};
 
-/// A request for a command that there is, with as many arguments as it takes.
+/// A request for a known command, with a valid number of arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct Command<'a> {
     pub spec: &'static Spec,
     pub request: Request<'a>,
 }
 
-/// Why a request is no command.
+/// The reason why a request is not a valid command.
 #[derive(Debug, Clone, Copy)]
 pub enum Invalid {
-    /// None has this name.
+    /// No command has this name.
     Unknown,
-    /// The command takes another number of arguments.
+    /// The command does not accept this number of arguments.
     Arity(&'static Spec),
     /// The command has no such subcommand.
     Subcommand(&'static Spec),
-    /// The subcommand takes another number of arguments.
+    /// The subcommand does not accept this number of arguments.
     SubcommandArity(&'static Spec, &'static Subcommand),
 }
 
 impl Invalid {
-    /// The command that was meant.
+    /// Returns the command with the request's name, if it exists.
     pub fn spec(&self) -> Option<&'static Spec> {
         match *self {
             Invalid::Unknown => None,
@@ -49,10 +49,10 @@ impl Invalid {
 }
 
 impl<'a> Command<'a> {
-    /// Understands a request.
+    /// Parses a request.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The request is not a valid command.
     #[inline]
     pub fn parse(request: Request<'a>) -> Result<Command<'a>, Invalid> {
         let spec = find(request.arg(0)).ok_or(Invalid::Unknown)?;
@@ -82,7 +82,7 @@ impl<'a> Command<'a> {
         self.spec.id
     }
 
-    /// In capitals.
+    /// Returns the name in capitals.
     #[inline]
     pub fn name(&self) -> &'static str {
         self.spec.name
@@ -93,9 +93,9 @@ impl<'a> Command<'a> {
         self.spec.writes
     }
 
-    /// How many arguments, the name included.
+    /// Returns the number of arguments, including the name.
     #[inline]
-    #[allow(clippy::len_without_is_empty)] // there is always the name
+    #[allow(clippy::len_without_is_empty)] // the name is always present
     pub fn len(&self) -> usize {
         self.request.len()
     }
@@ -105,7 +105,7 @@ impl<'a> Command<'a> {
         self.request.get(index)
     }
 
-    /// The argument at `index`; empty if there is none.
+    /// Returns the argument at `index`; empty if it is absent.
     #[inline]
     pub fn arg(&self, index: usize) -> &'a [u8] {
         self.request.arg(index)
@@ -115,7 +115,7 @@ impl<'a> Command<'a> {
         self.request.args()
     }
 
-    /// Whether it reads what a join with `top` ranks: ZRANGE and its kin.
+    /// Returns whether the command reads the ranking of a join with `top`, such as ZRANGE.
     #[inline]
     pub fn reads_ranking(&self) -> bool {
         use Id::*;
@@ -134,7 +134,7 @@ impl<'a> Command<'a> {
         )
     }
 
-    /// Whether its key is what a group of rows has in common, instead of the key of one row.
+    /// Returns whether the command's key is the common prefix of a group of rows, and not the key of one row.
     #[inline]
     pub fn reads_group(&self) -> bool {
         use Id::*;
@@ -148,7 +148,7 @@ impl<'a> Command<'a> {
         positions.map(move |at| request.arg(at))
     }
 
-    /// The bounds of the range that it reads or changes.
+    /// Returns the bounds of the range that the command reads or changes.
     #[inline]
     pub fn range(&self) -> Option<(&'a [u8], &'a [u8])> {
         let first = match self.spec.keys {
@@ -159,12 +159,12 @@ impl<'a> Command<'a> {
         Some((self.get(first)?, self.get(first + 1)?))
     }
 
-    /// The same, to be kept.
+    /// Copies the command to an owned one.
     pub fn owned(&self) -> OwnedCommand {
         self.with_args(self.args())
     }
 
-    /// To be kept, the same with other arguments: the first is the name.
+    /// Returns the same command with other arguments, of which the first is the name.
     pub fn with_args<'b>(&self, args: impl Iterator<Item = &'b [u8]> + Clone) -> OwnedCommand {
         OwnedCommand {
             spec: self.spec,
@@ -173,7 +173,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// A command that is kept.
+/// A command with its own copy of the arguments.
 #[derive(Debug, Clone)]
 pub struct OwnedCommand {
     pub spec: &'static Spec,
@@ -181,7 +181,7 @@ pub struct OwnedCommand {
 }
 
 impl OwnedCommand {
-    /// A command of the server's own, which must be one that there is.
+    /// Creates a command that the server itself issues. `args` do not include the name.
     pub fn of<'a>(id: Id, args: impl Iterator<Item = &'a [u8]> + Clone) -> OwnedCommand {
         let spec = super::spec(id);
         OwnedCommand {
@@ -203,12 +203,12 @@ impl OwnedCommand {
     }
 }
 
-/// Commands in one buffer, one behind another: what crosses to another core.
+/// Commands in one buffer, to be sent to another core.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// The arguments of all of them.
+    /// The arguments of all commands.
     args: OwnedRequest,
-    /// Each command, and where its arguments end.
+    /// Each command, and the end of its arguments.
     commands: Vec<(&'static Spec, usize)>,
 }
 
@@ -217,7 +217,7 @@ impl Batch {
         self.push_args(command.spec, command.args());
     }
 
-    /// As [`Batch::push`], a command of these arguments, its name included.
+    /// Appends a command with these arguments, which include its name.
     pub fn push_args<'a>(
         &mut self,
         spec: &'static Spec,
@@ -235,7 +235,7 @@ impl Batch {
         self.commands.is_empty()
     }
 
-    /// The command at `index`, in the order in which they were pushed.
+    /// Returns the command at `index`, in the order in which commands were pushed.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Command<'_>> {
         (index < self.len()).then(|| self.at(index))
@@ -255,7 +255,7 @@ impl Batch {
         (0..self.len()).map(|index| self.at(index))
     }
 
-    /// Appends the commands as bytes, to be sent to another node: how many, and of each its arguments.
+    /// Encodes the commands for another node: their number, and the arguments of each.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_count(out, self.len());
         for command in self.iter() {
@@ -264,10 +264,10 @@ impl Batch {
         }
     }
 
-    /// Takes commands that another node has sent.
+    /// Decodes commands that another node sent.
     ///
     /// # Errors
-    /// The bytes are no commands, or such as this larder does not know.
+    /// The bytes do not encode commands, or encode commands that this version of larder does not know.
     pub fn decode(bytes: &mut WireReader<'_>) -> Result<Batch, Malformed> {
         const SIZE_BYTES: usize = 4;
         let mut batch = Batch::default();

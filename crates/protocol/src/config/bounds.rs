@@ -1,5 +1,5 @@
-//! What a number or a size may be. A key's bounds stand beside its field in [`super::keys`]'s table, once: what is refused, what the
-//! message says and what the reference shows is made of them.
+//! Bounds of numbers and sizes. A key's bounds are beside its field in the table of [`super::keys`]. The check, its error message
+//! and the reference page are all derived from them.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use larder_types::ByteSize;
 
 use super::ConfigValue;
 
-/// The least and the most, both allowed; where there is none, what the key's type can hold.
+/// The inclusive minimum and maximum of a value. An absent bound is that of the key's type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounds {
     pub least: Option<u64>,
     pub most: Option<u64>,
-    /// 0 is allowed below the least, and means something else.
+    /// 0 is allowed even if it is below the minimum, and has a special meaning.
     pub or_zero: bool,
 }
 
@@ -57,15 +57,15 @@ pub(super) const fn zero_or(bounds: Bounds) -> Bounds {
 
 /// A value that has bounds.
 pub(super) trait Bounded: ConfigValue + fmt::Display {
-    /// As it compares with bounds.
+    /// Returns the value as a number that is comparable with bounds.
     fn amount(&self) -> f64;
 
-    /// A bound as the key's values are written.
+    /// Formats a bound like a value of the key.
     fn spell(bound: u64) -> String {
         bound.to_string()
     }
 
-    /// Completes the sentence "it must be ...".
+    /// Returns the text that completes the sentence "it must be ...".
     fn within(bounds: &Bounds) -> String {
         let range = match (bounds.least, bounds.most) {
             (None, None) => String::new(),

@@ -7,7 +7,7 @@ use crate::http::StoreLimit;
 
 impl ServerConfig {
     /// # Errors
-    /// The first rule that is broken: the key, its value, and what it must be.
+    /// The first violated rule: the key, its value, and the allowed values.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_bounds()?;
         let rule = |holds: bool, key: &str, value: &dyn fmt::Display, expected: &str| {

@@ -1,19 +1,19 @@
-//! Putting a configuration together: defaults, a file, the environment, flags. What is wrong is told with
-//! its source, the key, and what to write instead.
+//! Assembles a configuration from defaults, a file, the environment and flags. An error message has the
+//! source, the key, and the allowed values.
 
 use std::fmt;
 use std::path::Path;
 
 use super::{Key, SECTIONS, ServerConfig, env_name, keys, mapped, suggest};
 
-/// A value as its source gives it.
+/// A value in the form of its source.
 #[derive(Clone, Copy)]
 pub(super) enum Given<'a> {
     Text(&'a str),
     Toml(&'a toml::Value),
 }
 
-/// What is wrong with a configuration: where, which key, what to write instead.
+/// An error in a configuration: the source, the key, and the allowed values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(pub(super) String);
 
@@ -26,11 +26,11 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ServerConfig {
-    /// Defaults, then `file` if given, then the variables of `env`, then `flags` (`section.name`
-    /// and a text each); checked as a whole.
+    /// Assembles and checks a configuration: defaults, then `file` if given, then the variables of `env`,
+    /// then `flags` (pairs of `section.name` and a text).
     ///
     /// # Errors
-    /// The first thing that is wrong, with its source: show it to the user.
+    /// The first error with its source, for the user.
     pub fn load(
         file: Option<&Path>,
         env: impl IntoIterator<Item = (String, String)>,
@@ -54,7 +54,7 @@ impl ServerConfig {
         Ok(config)
     }
 
-    /// Applies a TOML text; `origin` names it in messages.
+    /// Applies a TOML text. `origin` is its name in messages.
     pub fn apply_toml(&mut self, text: &str, origin: &str) -> Result<(), ConfigError> {
         let table: toml::Table = text
             .parse()
@@ -93,7 +93,7 @@ impl ServerConfig {
         Ok(())
     }
 
-    /// Applies those of `env` whose names begin with `LARDER_` and a section; others are not ours.
+    /// Applies the variables of `env` whose names begin with `LARDER_` and a section. Others are ignored.
     pub fn apply_env(
         &mut self,
         env: impl IntoIterator<Item = (String, String)>,
@@ -130,7 +130,7 @@ impl ServerConfig {
         Ok(())
     }
 
-    /// Sets `section.name` from a text; `origin` names where it was written.
+    /// Sets `section.name` from a text. `origin` is the source's name in messages.
     pub fn set(&mut self, key: &str, text: &str, origin: &str) -> Result<(), ConfigError> {
         let (section, name) = key.split_once('.').unwrap_or((key, ""));
         self.set_or_explain(section, name, Given::Text(text), text, origin)

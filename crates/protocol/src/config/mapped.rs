@@ -1,4 +1,4 @@
-//! `[tables.<name>]`: tables whose rows are in PostgreSQL, and how a row maps to a key and a value.
+//! `[tables.<name>]`: tables whose rows are in PostgreSQL, and the mapping of a row to a key and a value.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use super::{ConfigError, ConfigValue, Writes, suggest};
 /// A table that is mapped to a table of PostgreSQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedTable {
-    /// As in `[tables.<name>]`: what its keys begin with.
+    /// The name in `[tables.<name>]`, with which its keys begin.
     pub name: String,
-    /// As it was written.
+    /// The pattern as text.
     pub pattern: String,
-    /// The pattern taken apart; the first part is text and names the table.
+    /// The parsed pattern. The first part is literal text and names the table.
     pub parts: Vec<PatternPart>,
-    /// The table in PostgreSQL, perhaps with its schema before a point.
+    /// The table in PostgreSQL, optionally with its schema: `schema.table`.
     pub table: String,
-    /// The columns of slots that are not called as their slots.
+    /// The columns of the slots whose names differ from their columns' names.
     pub columns: BTreeMap<String, String>,
-    /// The columns that the value is made of.
+    /// The columns of the value.
     pub value: Vec<String>,
-    /// Whether clients may write here.
+    /// The handling of clients' writes.
     pub write: Writes,
 }
 
@@ -117,7 +117,7 @@ pub(super) fn read(
                     };
                     mapped.value.push(column.to_owned());
                 }
-                // A list of one is an object of one: see `is_object`.
+                // A list of one column would be an object with one field; see `is_object`.
                 if mapped.value.len() == 1 {
                     return wrong("value", "a column's name, or a list of two or more");
                 }
@@ -164,7 +164,7 @@ pub(super) fn read(
     Ok(mapped)
 }
 
-/// Takes a pattern apart.
+/// Parses a pattern.
 fn parts_of(name: &str, pattern: &str) -> Result<Vec<PatternPart>, String> {
     let mut parts: Vec<PatternPart> = Vec::new();
     let mut rest = pattern;
@@ -229,7 +229,7 @@ fn parts_of(name: &str, pattern: &str) -> Result<Vec<PatternPart>, String> {
 }
 
 impl MappedTable {
-    /// The slots and their widths, in order.
+    /// Returns the slots and their widths, in order.
     pub fn slots(&self) -> impl Iterator<Item = (&str, Option<usize>)> {
         self.parts.iter().filter_map(|part| match part {
             PatternPart::Slot { name, width } => Some((name.as_str(), *width)),
@@ -237,12 +237,12 @@ impl MappedTable {
         })
     }
 
-    /// The column of a slot.
+    /// Returns the column of a slot.
     pub fn column_of<'a>(&'a self, slot: &'a str) -> &'a str {
         self.columns.get(slot).map_or(slot, String::as_str)
     }
 
-    /// What all its keys begin with: the name and its separator.
+    /// Returns the common prefix of all keys: the name and its separator.
     pub fn prefix(&self) -> &str {
         match self.parts.first() {
             Some(PatternPart::Text(text)) => &text[..=self.name.len().min(text.len() - 1)],
@@ -250,7 +250,7 @@ impl MappedTable {
         }
     }
 
-    /// Its keys, a line each.
+    /// Returns its configuration keys, one per line.
     pub(super) fn to_toml(&self) -> String {
         let mut table = toml::Table::new();
         let text = |text: &str| toml::Value::String(text.to_owned());

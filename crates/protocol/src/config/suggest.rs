@@ -1,6 +1,6 @@
-//! The nearest of some names to one that does not exist.
+//! Suggests an existing name for one that does not exist.
 
-/// The candidate fewest edits away from `name`, if that is near enough to be a slip.
+/// Returns the candidate with the smallest edit distance from `name`, if the distance is small enough for a typing error.
 pub(super) fn nearest<'a>(
     name: &str,
     candidates: impl Iterator<Item = &'a str>,

@@ -1,26 +1,26 @@
-//! The types that a configuration key may have: how each is read from text and from TOML, and shown.
+//! The types of configuration keys, and the conversions of each from text, from TOML, and to TOML.
 
 use std::path::PathBuf;
 
 use larder_types::ByteSize;
 
-/// A configuration key's value. Reading and showing are exact inverses.
+/// The type of a configuration key's value. Reading and printing are exact inverses.
 pub trait ConfigValue: Sized {
-    /// What the reference page calls the type.
+    /// The type's name on the reference page.
     const TYPE: &'static str;
 
-    /// The words that it may be, where those are few.
+    /// Returns the allowed words, if the type is a fixed set of words.
     fn words() -> Vec<&'static str> {
         Vec::new()
     }
 
-    /// From a flag or an environment variable. The error completes the sentence "... must be".
+    /// Parses a flag or an environment variable. The error completes the sentence "... must be".
     fn from_text(text: &str) -> Result<Self, String>;
 
-    /// From a TOML value.
+    /// Converts from a TOML value.
     fn from_toml(value: &toml::Value) -> Result<Self, String>;
 
-    /// As TOML.
+    /// Converts to TOML.
     fn to_toml(&self) -> toml::Value;
 }
 
@@ -44,7 +44,7 @@ impl ConfigValue for String {
 impl ConfigValue for Vec<String> {
     const TYPE: &'static str = "list";
 
-    /// With commas between the entries, or as in the configuration file.
+    /// Accepts entries separated by commas, or the form of the configuration file.
     fn from_text(text: &str) -> Result<Vec<String>, String> {
         let trimmed = text.trim();
         if trimmed.starts_with('[') && trimmed.ends_with(']') {
@@ -118,7 +118,7 @@ impl ConfigValue for u64 {
 
     fn from_text(text: &str) -> Result<u64, String> {
         let value: u64 = text.parse().map_err(|_| whole_number())?;
-        // TOML's integers end here, so a larger one could not be shown again.
+        // TOML's integers have 64 bits with a sign, so a larger number could not be printed.
         i64::try_from(value).map_err(|_| whole_number())?;
         Ok(value)
     }

@@ -1,4 +1,4 @@
-//! Settings that are one of a few words. Each is an enum: a text becomes one where it is read, and an unknown word ends there.
+//! Settings with a fixed set of words. Each is an enum. Parsing a text returns a variant, or an error for an unknown word.
 
 use std::fmt;
 
@@ -16,10 +16,10 @@ macro_rules! words {
         }
 
         impl $Name {
-            /// All there are, in the order in which they are shown.
+            /// All variants, in the order in which messages list them.
             pub const ALL: &[$Name] = &[ $( $Name::$Word, )* ];
 
-            /// As it is written.
+            /// Returns the word in the configuration.
             pub const fn word(self) -> &'static str {
                 match self {
                     $( $Name::$Word => $word, )*
@@ -57,58 +57,58 @@ macro_rules! words {
 }
 
 words! {
-    /// `tables.fsync`: when a write is on disk.
+    /// `tables.fsync`: the time at which a write is synced to disk.
     Fsync {
-        /// Before it is answered.
+        /// Before it is acknowledged.
         Always = "always",
         /// Within a second.
         EverySecond = "everysec",
-        /// When the system gets to it.
+        /// When the operating system decides.
         No = "no",
     }
-    /// `postgres.slot`: how long PostgreSQL keeps the replication slot.
+    /// `postgres.slot`: the lifetime of the replication slot in PostgreSQL.
     SlotLife {
-        /// It ends with the connection.
+        /// The slot is dropped when the connection ends.
         Temporary = "temporary",
-        /// It outlives a lost connection.
+        /// The slot survives a lost connection.
         Permanent = "permanent",
     }
     /// `cluster.mode`.
     ClusterMode {
-        /// The server stands alone.
+        /// The server is standalone.
         Off = "off",
-        /// It is a cluster of one node.
+        /// The server is a cluster of one node.
         One = "one",
-        /// It is a node of a cluster that is kept in etcd.
+        /// The server is a node of a cluster whose map is in etcd.
         Etcd = "etcd",
     }
-    /// `tables.acknowledge`: when a write to a cluster is answered.
+    /// `tables.acknowledge`: the time at which a write to a cluster is acknowledged.
     Acknowledge {
-        /// When the owner has it.
+        /// When the owner has the write.
         Owner = "owner",
-        /// When its replicas in sync have it too.
+        /// When all replicas in sync also have the write.
         Replicas = "replicas",
     }
-    /// `cluster.roles`: what a node does.
+    /// `cluster.roles`: the tasks of a node.
     NodeRoles {
-        /// It owns rows and data sets.
+        /// The node owns rows and data sets.
         Base = "base",
-        /// It computes outputs of joins.
+        /// The node computes outputs of joins.
         Compute = "compute",
         Both = "both",
     }
-    /// `cluster.routing`: what becomes of a request for another node.
+    /// `cluster.routing`: the handling of a request for a key of another node.
     Routing {
-        /// The node asks the other.
+        /// The node forwards the request.
         Proxy = "proxy",
-        /// The client is told to.
+        /// The node answers `MOVED`.
         Redirect = "redirect",
     }
-    /// `cluster.cut_off_reads`: how a node reads stores that is cut off from etcd while other nodes have a newer map.
+    /// `cluster.cut_off_reads`: reads of stores on a node that cannot reach etcd while other nodes have a newer map.
     CutOffReads {
-        /// It asks the nodes that have the versions of the newer map.
+        /// The node forwards the reads to nodes that have the versions of the newer map.
         Forward = "forward",
-        /// It refuses them.
+        /// The node rejects the reads.
         Refuse = "refuse",
     }
     /// `log.format`.
@@ -116,15 +116,15 @@ words! {
         Text = "text",
         Json = "json",
     }
-    /// `tables.<name>.write`: what becomes of a client's write to a mapped table.
+    /// `tables.<name>.write`: the handling of clients' writes to a mapped table.
     Writes {
         Refused = "refuse",
-        /// They are executed in PostgreSQL.
+        /// PostgreSQL executes the writes.
         Through = "through",
     }
 }
 
-/// `a, b or c`.
+/// Formats a list as `a, b or c`.
 pub(super) fn either(words: &[&str]) -> String {
     match words {
         [] => String::new(),

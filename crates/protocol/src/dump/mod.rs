@@ -5,7 +5,7 @@
 //! | 1 | type |
 //! | the value | strings and lengths, encoded as in an RDB file |
 //! | 2 | version of the format, little-endian |
-//! | 8 | CRC-64 (Jones) of all bytes before, little-endian |
+//! | 8 | CRC-64 (Jones) of all preceding bytes, little-endian |
 //!
 //! | type | value | |
 //! |---|---|---|
@@ -13,11 +13,11 @@
 //! | 4 | hash, field by field | written and read |
 //! | 13, 16 | small hash as one ziplist (before Redis 7) or listpack | read |
 //! | 24, 25 | hash with expiring fields (since Redis 7.4), field by field or as one listpack | 24 is written, both are read |
-//! | 200 | text of a JSON document; Redis has no such type and refuses it | written and read |
+//! | 200 | text of a JSON document; Redis has no such type and rejects it | written and read |
 //!
 //! Invariants:
-//! 1. A written payload has the lowest version that knows its type, so that older Redis servers accept it.
-//! 2. Decoding never allocates more than the limits that the caller gives, whatever lengths the payload claims.
+//! 1. An encoded payload has the lowest version that defines its type, so that older Redis servers accept it.
+//! 2. Decoding never allocates more than the caller's limits, whatever lengths the payload announces.
 
 mod reader;
 #[cfg(test)]
@@ -39,7 +39,7 @@ const JSON: u8 = 200;
 const VERSION: u16 = 9;
 /// Version of the format in Redis 7.4, the first with expiring fields.
 const VERSION_EXPIRING: u16 = 12;
-/// Newest version that is read. Redis 8 writes 12 and 13; types of later versions are not known.
+/// The newest version that is read. Redis 8 writes 12 and 13. The types of later versions are unknown.
 const VERSION_MAX: u16 = 13;
 /// The version and the checksum.
 const FOOTER_BYTES: usize = 10;
@@ -48,7 +48,7 @@ const FOOTER_BYTES: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dumped {
     Text(Vec<u8>),
-    /// Fields in their order.
+    /// The fields, in order.
     Hash(Vec<DumpedField>),
     /// The text of a JSON document. Decoding does not parse it.
     Json(Vec<u8>),
@@ -62,20 +62,20 @@ pub struct DumpedField {
     pub expires_at_ms: Option<u64>,
 }
 
-/// Limits of what a payload may decode to.
+/// Limits of the size of a decoded value.
 #[derive(Debug, Clone, Copy)]
 pub struct DumpLimits {
-    /// Bytes of a text.
+    /// Maximum size of a text.
     pub text_bytes: usize,
-    /// Bytes of all names and values of a hash, or of a JSON document.
+    /// Maximum size of a JSON document, or of all names and values of a hash together.
     pub object_bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpError {
-    /// The version is newer than those known, or the checksum differs.
+    /// The version is unknown because it is too new, or the checksum does not match.
     Footer,
-    /// The bytes encode no value of their type, or one beyond the limits.
+    /// The bytes are not a valid value of their type, or the value exceeds the limits.
     Malformed,
     /// A value of another type, such as a list.
     Type(u8),
@@ -136,7 +136,7 @@ impl Dumped {
     }
 
     /// # Errors
-    /// The bytes are damaged, or hold a value of another type or beyond the limits.
+    /// The bytes are damaged, or the value is of another type or exceeds the limits.
     pub fn decode(bytes: &[u8], limits: DumpLimits) -> Result<Dumped, DumpError> {
         let body = bytes.len().checked_sub(FOOTER_BYTES);
         let (body, footer) = bytes.split_at(body.ok_or(DumpError::Footer)?);
@@ -161,7 +161,7 @@ impl Dumped {
     }
 }
 
-/// Puts the checksum right that ends a payload, for tests of what is behind it.
+/// Recomputes the checksum at the end of a payload, for tests of the checks that follow.
 pub fn reseal(payload: &mut [u8]) {
     if let Some((body, checksum)) = payload.split_last_chunk_mut::<8>() {
         *checksum = crc64(body).to_le_bytes();
@@ -188,7 +188,7 @@ fn put_string(out: &mut Vec<u8>, string: &[u8]) {
     out.extend_from_slice(string);
 }
 
-/// CRC-64 with the polynomial of Jones, reflected, as Redis computes it.
+/// Computes the CRC-64 with the polynomial of Jones, reflected, like Redis.
 fn crc64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |crc: u64, &byte| {
         TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8

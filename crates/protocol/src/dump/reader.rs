@@ -1,22 +1,22 @@
-//! Decoding of strings, and of hashes in their several encodings.
+//! Decodes strings, and hashes in all their encodings.
 
 use super::{Dumped, DumpedField};
 
-/// Reads a value from the front of `rest`.
+/// A reader of values at the front of `rest`.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
-    /// Bytes that the strings which are still to be read may have together.
+    /// Maximum size of all remaining strings together.
     budget: usize,
 }
 
-/// A length, or the number of a string's special encoding.
+/// A length, or the number of a special string encoding.
 enum Length {
     Bytes(u64),
     Special(u8),
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a value of all bytes; `None` if they encode none, or have more than its bytes.
+    /// Reads a value from all bytes; `None` if they are malformed, or more bytes follow the value.
     pub fn all<T>(
         bytes: &'a [u8],
         budget: usize,
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
             false => 0,
         };
         let count = self.size()?;
-        // Names differ, so at most one of them takes nothing from the budget.
+        // Names are distinct, so at most one of them is empty and takes nothing from the budget.
         if count > self.budget + 1 {
             return None;
         }
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
 
     pub fn listpack(&mut self, expires: bool) -> Option<Dumped> {
         if expires {
-            // The first time at which a field expires, which the fields repeat.
+            // The earliest expiration time of a field. The fields have it, too.
             self.array::<8>()?;
         }
         let list = self.string()?;
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         hash_of(elements, expires)
     }
 
-    /// Elements of a listpack, numbers as texts. The count in the header is not needed.
+    /// Returns the elements of a listpack, numbers as texts. The count in the header is not needed.
     fn listpack_elements(&mut self) -> Option<Vec<Vec<u8>>> {
         let length = self.rest.len();
         if usize::try_from(u32::from_le_bytes(self.array()?)).ok()? != length {
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
                 0..0x80 => text(first),
                 0x80..0xc0 => self.take(usize::from(first & 0x3f))?.to_vec(),
                 0xc0..0xe0 => {
-                    // Thirteen bits, of which the highest is the sign.
+                    // Thirteen bits. The highest is the sign.
                     let bits = u16::from_be_bytes([first & 0x1f, self.byte()?]);
                     text((bits << 3) as i16 >> 3)
                 }
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
                 0xf4 => text(i64::from_le_bytes(self.array()?)),
                 _ => return None,
             });
-            // The entry's length follows it, for walks backwards: seven bits in each byte.
+            // The entry's length follows the entry, for backward iteration, with seven bits in each byte.
             self.take(match before - self.rest.len() {
                 0..128 => 1,
                 128..16_384 => 2,
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Elements of a ziplist, numbers as texts. The count and the tail's place in the header are not needed.
+    /// Returns the elements of a ziplist, numbers as texts. The count and the tail's offset in the header are not needed.
     fn ziplist_elements(&mut self) -> Option<Vec<Vec<u8>>> {
         let length = self.rest.len();
         if usize::try_from(u32::from_le_bytes(self.array()?)).ok()? != length {
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
         self.array::<6>()?;
         let mut elements = Vec::new();
         loop {
-            // The length of the entry before, for walks backwards.
+            // The length of the previous entry, for backward iteration.
             match self.byte()? {
                 0xff => return Some(elements),
                 0xfe => {
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Milliseconds since 1970, which are at most those of a signed number.
+/// Returns milliseconds since 1970 if they fit into a signed number.
 fn time(ms: u64) -> Option<u64> {
     (ms <= i64::MAX as u64).then_some(ms)
 }
@@ -230,7 +230,7 @@ fn text(number: impl ToString) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
-/// The hash whose fields lie behind each other in a list: names, values and, with `expires`, times.
+/// Returns the hash whose fields are consecutive elements of a list: a name, a value and, with `expires`, a time.
 fn hash_of(elements: Vec<Vec<u8>>, expires: bool) -> Option<Dumped> {
     let width = if expires { 3 } else { 2 };
     if elements.is_empty() || !elements.len().is_multiple_of(width) {
@@ -256,9 +256,9 @@ fn hash_of(elements: Vec<Vec<u8>>, expires: bool) -> Option<Dumped> {
     Some(Dumped::Hash(fields))
 }
 
-/// Decompresses LZF, the compression of RDB files; `None` unless it yields `length` bytes.
+/// Decompresses LZF, the compression of RDB files; `None` if the result does not have `length` bytes.
 fn lzf_decompress(packed: &[u8], length: usize) -> Option<Vec<u8>> {
-    /// Three bytes stand for 264 at most.
+    /// Three bytes decompress to at most 264.
     const EXPANSION_MAX: usize = 88;
     if length > packed.len().saturating_mul(EXPANSION_MAX) {
         return None;
@@ -278,7 +278,7 @@ fn lzf_decompress(packed: &[u8], length: usize) -> Option<Vec<u8>> {
             }
             let distance = (control & 31) << 8 | usize::from(reader.byte()?);
             let start = out.len().checked_sub(distance + 1)?;
-            // The copied bytes may overlap those that they are copied to.
+            // The source and the destination of the copy may overlap.
             for at in start..start + count + 2 {
                 out.push(out[at]);
             }

@@ -129,7 +129,7 @@ fn values_beyond_a_limit_are_refused() {
     );
 }
 
-/// Fields without a byte count, too: each takes memory.
+/// Empty fields count towards the limit, too, because each takes memory.
 #[test]
 fn a_hash_has_no_more_empty_fields_than_its_limit_has_bytes() {
     let mut body = vec![HASH, 5];
@@ -142,7 +142,7 @@ fn a_hash_has_no_more_empty_fields_than_its_limit_has_bytes() {
     assert_eq!(decoded, Err(DumpError::Malformed));
 }
 
-/// The checksum of each is right.
+/// The checksum of each payload is valid.
 #[test]
 fn damaged_values_are_refused() {
     for body in [

@@ -2,42 +2,42 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `GET /v1/cluster`: the cluster as the node that is asked knows it.
+/// `GET /v1/cluster`: the state of the cluster, as known to the node that responds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterStatus {
     pub name: String,
     /// `one`, or `etcd`.
     pub mode: String,
-    /// How many changes the cluster's map has seen.
+    /// The epoch of the cluster map, which is the number of its changes.
     pub epoch: u64,
-    /// The name of the node that answers.
+    /// The name of the node that responds.
     pub node: String,
-    /// The node that decides about the map.
+    /// The controller.
     pub controller: Option<String>,
     pub settings: ClusterSettings,
-    /// By their numbers.
+    /// The members, in the order of their numbers.
     pub members: Vec<ClusterMember>,
-    /// Slots whose owner is up, of 16,384.
+    /// Number of slots whose owner is up, of 16,384.
     pub slots_served: u32,
-    /// All slots, as runs of those that are alike, in their order.
+    /// All slots, in order, as runs of adjacent slots with the same nodes.
     pub slots: Vec<ClusterSlots>,
-    /// What is left to be done until every slot is where it is to be.
+    /// The remaining moves until every slot has its target placement.
     pub moves: ClusterMoves,
     pub pushes: Vec<ClusterPush>,
     pub stores: Vec<ClusterStore>,
-    /// What only a person can mend, in sentences.
+    /// Problems that only an operator can solve, in sentences.
     pub blocked: Vec<String>,
-    /// What this node misses until it can do its part.
+    /// The prerequisites that this node lacks to serve its part.
     pub missing: Option<String>,
-    /// Why etcd does not answer this node, and what follows from it.
+    /// The reason why this node cannot reach etcd, and the consequences.
     pub trouble: Option<String>,
-    /// Which nodes cannot be reached by which others, and why, in sentences.
+    /// Nodes that other nodes cannot reach, and the reasons, in sentences.
     #[serde(default)]
     pub unreached: Vec<String>,
-    /// Which nodes cannot serve, because their disk hangs or is full, in sentences.
+    /// Nodes that cannot serve because their disk hangs or is full, in sentences.
     #[serde(default)]
     pub unable: Vec<String>,
-    /// How far the clocks of other nodes are from that of the node that answers.
+    /// The offsets of other nodes' clocks from the clock of the node that responds.
     #[serde(default)]
     pub clocks: Vec<ClusterClock>,
 }
@@ -45,17 +45,17 @@ pub struct ClusterStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterClock {
     pub node: String,
-    /// Negative: it is behind.
+    /// The offset of the clock. Negative: the clock is behind.
     pub ahead_ms: i64,
-    /// By how much that may be wrong, either way.
+    /// The maximum error of `ahead_ms`, in both directions.
     pub within_ms: u64,
 }
 
-/// What is the same on every node.
+/// Settings that are the same on every node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterSettings {
     pub replicas: u8,
-    /// How many copies of a slot must be in sync for its writes to be taken.
+    /// Minimum number of copies of a slot that must be in sync for the slot to accept writes.
     #[serde(default)]
     pub min_copies: u8,
     /// `owner` or `replicas`.
@@ -70,7 +70,7 @@ pub struct ClusterSettings {
     pub push_silence_ms: u64,
 }
 
-/// Some of [`ClusterSettings`], to be changed.
+/// New values for some of [`ClusterSettings`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSettingsWanted {
@@ -101,7 +101,7 @@ pub struct ClusterSettingsWanted {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterMember {
     pub name: String,
-    /// As clients of Redis Cluster know it.
+    /// The node's id for clients of Redis Cluster.
     pub id: String,
     pub zone: String,
     pub weight: u32,
@@ -109,20 +109,20 @@ pub struct ClusterMember {
     pub roles: String,
     /// `joining`, `up`, `draining`, `stopping` or `down`.
     pub state: String,
-    /// It is to be removed once it has nothing any more.
+    /// The node is removed as soon as it has no data that only it holds.
     pub is_removed: bool,
-    /// Since when it is joining, up or down.
+    /// The time since which the node is joining, up or down.
     pub since: u64,
     pub resp: String,
     pub http: String,
     pub peer: String,
     pub cores: u16,
     pub slots_owned: u32,
-    /// Slots of which it is a replica that has every acknowledged write.
+    /// Number of slots of which the node is a replica in sync.
     pub slots_in_sync: u32,
-    /// Slots of which it is being given the rows.
+    /// Number of slots whose rows the node is receiving.
     pub slots_filling: u32,
-    /// How many slots it would own by its weight.
+    /// Number of slots that correspond to the node's weight.
     pub slots_share: f64,
 }
 
@@ -135,19 +135,19 @@ pub struct ClusterSlots {
     pub owner: Option<String>,
     pub in_sync: Vec<String>,
     pub filling: Vec<String>,
-    /// The nodes that are to have them, the owner first. Empty: those that have them.
+    /// The nodes of the target placement, the owner first. Empty: the current nodes.
     pub goal: Vec<String>,
 }
 
-/// What has to be done to come from one placement to another. Bytes are an estimate: the same for each slot.
+/// The moves from one placement to another. Numbers of bytes are estimates that assume slots of equal size.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterMoves {
-    /// Slots that are copied, counted once for each copy.
+    /// Number of slots that are copied, counted once per copy.
     pub copied_slots: u64,
     pub copied_bytes: u64,
-    /// Slots that get another owner.
+    /// Number of slots whose owner changes.
     pub owner_slots: u64,
-    /// What each node is given and gives; nodes that neither are given nor give anything are left out.
+    /// The slots and bytes that each node receives and gives up. Nodes without either are omitted.
     pub nodes: Vec<ClusterFlow>,
 }
 
@@ -160,7 +160,7 @@ pub struct ClusterFlow {
     pub bytes_out: u64,
 }
 
-/// A version on its way to being live on all nodes.
+/// The push of a version to all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterPush {
     pub store: String,
@@ -170,7 +170,7 @@ pub struct ClusterPush {
     pub nodes: Vec<ClusterPull>,
 }
 
-/// How far a node is with a version.
+/// The progress of a node with a version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterPull {
     pub node: String,
@@ -178,7 +178,7 @@ pub struct ClusterPull {
     pub state: String,
     pub bytes: u64,
     pub of_bytes: u64,
-    /// Why it failed.
+    /// The reason of the failure.
     pub why: Option<String>,
 }
 
@@ -186,38 +186,39 @@ pub struct ClusterPull {
 pub struct ClusterStore {
     pub name: String,
     pub live: Option<u64>,
-    /// Versions that can be rolled back to, the one that was live last first.
+    /// The versions to which a rollback is possible, most recently live first.
     pub kept: Vec<u64>,
-    /// Nodes that hold slots and do not have the live version yet: they pass its reads on.
+    /// Nodes that hold slots and do not have the live version yet. They forward its reads.
     pub lacking: Vec<String>,
-    /// How the last pushes and rollbacks ended, the latest last.
+    /// The results of the last pushes and rollbacks, oldest first.
     pub ended: Vec<ClusterPushEnd>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterPushEnd {
     pub version: u64,
-    /// Why it did not go live, if it did not.
+    /// The reason why the version did not go live, if it did not.
     pub failed: Option<String>,
 }
 
-/// `POST /v1/cluster/asks`: something that the controller is to do.
+/// `POST /v1/cluster/asks`: a request to the controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ClusterAsk {
-    /// Give slots to a node that has registered.
+    /// Assign slots to a node that has registered.
     Join {
         node: String,
     },
-    /// Move a node's slots elsewhere; it stays a member.
+    /// Move a node's slots to other nodes. The node stays a member.
     Drain {
         node: String,
     },
-    /// Take back a drain or a removal.
+    /// Cancel a drain or a removal.
     Keep {
         node: String,
     },
-    /// Drain a node, and forget it when its process has ended. Of one that is down, `lose_rows` gives up what it alone has.
+    /// Drain a node, and remove it from the members when its process has ended. If it is down, `lose_rows` accepts the loss of rows
+    /// that only this node has.
     Remove {
         node: String,
         #[serde(default)]
@@ -226,26 +227,26 @@ pub enum ClusterAsk {
     Set {
         settings: ClusterSettingsWanted,
     },
-    /// Give up the push of a store that is under way, whoever has begun it.
+    /// Abort the push of a store that is in progress, from any client.
     AbortPush {
         store: String,
     },
 }
 
-/// What the controller answered.
+/// The controller's response.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterAnswer {
     pub answer: String,
 }
 
-/// `GET /v1/cluster/plan?add=NAME[:ZONE[:WEIGHT]],...&remove=NAME,...&replicas=N`: what would move.
+/// `GET /v1/cluster/plan?add=NAME[:ZONE[:WEIGHT]],...&remove=NAME,...&replicas=N`: the moves that this change would cause.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterPlan {
     pub replicas: u8,
     pub moves: ClusterMoves,
-    /// In so many rounds, of at most `fill_slots_at_once` slots a node.
+    /// Number of rounds, each with at most `fill_slots_at_once` slots per node.
     pub rounds: u32,
-    /// What each node would have then.
+    /// The slots of each node after the change.
     pub nodes: Vec<ClusterShare>,
 }
 
@@ -254,39 +255,39 @@ pub struct ClusterShare {
     pub node: String,
     pub zone: String,
     pub slots_owned: u32,
-    /// Owned or copied.
+    /// Number of slots that the node owns or replicates.
     pub slots_held: u32,
 }
 
-/// `GET /v1/cluster/kept`: what a node has kept in its data folder, for a recovery of the cluster's map.
+/// `GET /v1/cluster/kept`: the contents of a node's data folder that a recovery of the cluster map needs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterKept {
     pub node: String,
-    /// The identity of the data folder, and how many lives of the node have begun on it. `None`: the folder is new.
+    /// The identity of the data folder, and the number of times that the node started on it. `None`: the folder is new.
     pub folder: Option<(u64, u64)>,
     /// The last map that the node followed, as text.
     pub map: Option<String>,
-    /// How far the node's copies of slots are.
+    /// The states of the node's copies of slots.
     pub copies: Vec<ClusterKeptCopies>,
 }
 
-/// Adjacent slots whose copies are alike.
+/// Adjacent slots whose copies have the same state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterKeptCopies {
     pub from: u16,
     /// Inclusive.
     pub to: u16,
-    /// The last term that the node took part in.
+    /// The last term in which the node was the owner or a replica.
     pub term: u64,
     /// The term and the number of the last change.
     pub last: (u64, u64),
-    /// All rows up to the last change are there.
+    /// The copy has all rows up to the last change.
     pub is_whole: bool,
 }
 
-/// `POST /v1/cluster/recover`: what nodes have kept, of which a lost map is made again.
+/// `POST /v1/cluster/recover`: the contents of nodes' data folders, from which a lost map is restored.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterRecover {
@@ -294,27 +295,27 @@ pub struct ClusterRecover {
     /// A backup of the map, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
-    /// Without it nothing is written.
+    /// If false, the recovery writes nothing.
     pub write: bool,
 }
 
-/// What a recovery writes, or would write.
+/// The result of a recovery, or of its dry run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterRecovery {
-    /// The node whose copy of the map is the newest; `None`: the backup is.
+    /// The node with the newest copy of the map; `None`: the backup is the newest.
     pub source: Option<String>,
     /// The epoch of that copy.
     pub source_epoch: u64,
-    /// The epoch of the map that etcd has now; `None`: it has none.
+    /// The epoch of the map in etcd; `None`: etcd has no map.
     pub found_epoch: Option<u64>,
-    /// The epoch of the map that is written.
+    /// The epoch of the restored map.
     pub epoch: u64,
     pub members: Vec<ClusterRecoveryMember>,
-    /// Slots that nobody can serve before one of some nodes is back.
+    /// Slots that no node can serve until one of certain nodes returns.
     pub waiting: Vec<ClusterWaiting>,
-    /// Slots whose rows are newer than the newest copy of the map: that a write is missing cannot be excluded.
+    /// Number of slots whose rows are newer than the newest copy of the map. Writes to them may be missing.
     pub slots_unconfirmed: u32,
-    /// The epoch of a map that some node followed, if it is above that of every copy: writes under it may be missing.
+    /// The epoch of a map that a node followed, if it is higher than the epoch of every copy. Writes of that epoch may be missing.
     pub missed_epoch: Option<u64>,
     pub joins: Vec<String>,
     pub spaces: Vec<String>,
@@ -327,18 +328,19 @@ pub struct ClusterRecovery {
 pub struct ClusterRecoveryMember {
     pub name: String,
     pub http: String,
-    /// `answered`, `absent`, or `other disk`: its folder is not the one that the map knows, and what it has does not count.
+    /// `answered`, `absent`, or `other disk`. With `other disk`, the node's folder is not the one in the map, and its contents are
+    /// ignored.
     pub state: String,
-    /// The epoch of its own copy of the map.
+    /// The epoch of the node's own copy of the map.
     pub epoch: Option<u64>,
-    /// How many slots it is to own.
+    /// Number of slots that the node will own.
     pub slots_owned: u32,
 }
 
-/// Slots whose newest rows are with nodes that did not answer, or whose disks are others.
+/// Slots whose newest rows are on nodes that did not respond, or that have another disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterWaiting {
     pub slots: u32,
-    /// Any of these has the rows.
+    /// The nodes that have the rows.
     pub nodes: Vec<String>,
 }

@@ -1,31 +1,31 @@
-//! Finds requests in the bytes of a connection, as they come in.
+//! Finds requests in the bytes of a connection, as they arrive.
 //!
 //! A request is an array of bulk strings (`*2\r\n$3\r\nGET\r\n$4\r\na:42\r\n`) or one line of words
-//! (`GET a:42\r\n`), as people type it. Errors have Redis's texts; after one, the connection cannot
-//! be understood any more and must be closed.
+//! (`GET a:42\r\n`), as people type it. Errors have Redis's texts. After an error, the following bytes
+//! cannot be decoded, and the connection must be closed.
 //!
 //! Invariants:
-//! 1. However the bytes are split, the requests are the same.
-//! 2. Every byte is looked at once per request: progress is kept between calls.
-//! 3. Nothing is reserved on the word of the client: spans grow only with bytes that have come.
+//! 1. The requests do not depend on how the bytes are split.
+//! 2. Every byte is read only once per request, because the decoder keeps its progress between calls.
+//! 3. No memory is reserved for announced lengths. Spans grow only with received bytes.
 
 use std::fmt;
 
 use super::inline::split_words;
 use super::request::{Limits, Request, Span};
 
-/// What [`Decoder::decode`] found at the start of its input.
+/// The result of [`Decoder::decode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A request that takes so many bytes; [`Decoder::request`] shows it.
+    /// A request of this many bytes. [`Decoder::request`] returns it.
     Request(usize),
-    /// Bytes that ask for nothing (an empty line, an empty array): skip so many.
+    /// This many bytes without a request (an empty line, an empty array). The caller skips them.
     Skip(usize),
-    /// Call again with the same bytes and more behind them, in all at least so many.
+    /// The input is incomplete. Call again with the same bytes and more, in total at least this many.
     Incomplete(usize),
 }
 
-/// What is wrong with the bytes, in Redis's words.
+/// An error in the bytes, with Redis's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolError {
     what: String,
@@ -34,12 +34,12 @@ pub struct ProtocolError {
 }
 
 impl ProtocolError {
-    /// If an argument, or a request, has more bytes than it may: how many at the least.
+    /// Returns the minimum size of an argument or a request that exceeds its limit.
     pub fn too_long(&self) -> Option<usize> {
         self.too_long
     }
 
-    /// What came is the beginning of a TLS connection.
+    /// Returns whether the bytes are the beginning of a TLS connection.
     pub fn is_tls(&self) -> bool {
         self.is_tls
     }
@@ -53,7 +53,7 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// A handshake record of any version of TLS. No request that a client means begins so.
+/// The first bytes of a handshake record of any TLS version. No valid request begins with them.
 const TLS_BEGINS: [u8; 2] = [0x16, 3];
 
 fn wrong(what: &str) -> ProtocolError {
@@ -71,23 +71,23 @@ fn too_long(what: &str, bytes: usize) -> ProtocolError {
     }
 }
 
-/// The decoder of one connection, or of one buffer at a time.
+/// A decoder of one connection, or of one buffer at a time.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
     spans: Vec<Span>,
-    /// Inline requests may hold quotes and escapes: their arguments are put together here.
+    /// The arguments of an inline request, without its quotes and escapes.
     unquoted: Vec<u8>,
     inline: bool,
-    /// How far the current request has been decoded.
+    /// The position up to which the current request is decoded.
     at: usize,
-    /// Arguments still to come; `None` before the array's length has been read.
+    /// Number of outstanding arguments; `None` before the array's length is read.
     left: Option<usize>,
-    /// Length of the argument at `at`, once read.
+    /// Length of the argument at `at`, after it is read.
     bulk: Option<usize>,
 }
 
-/// Spans kept for the next request; more are given back.
+/// Capacity for spans that is reused by the next request. A larger one is freed.
 const SPANS_KEPT_MAX: usize = 64;
 
 impl Decoder {
@@ -107,12 +107,12 @@ impl Decoder {
         self.limits = limits;
     }
 
-    /// Whether part of a request has been seen, so that the same bytes must be given again.
+    /// Returns whether no part of a request is decoded. If false, the next call needs the same bytes again.
     pub fn is_between_requests(&self) -> bool {
         self.at == 0
     }
 
-    /// Gives memory back; call it when the connection has nothing to do.
+    /// Frees memory. Call it when the connection is idle.
     pub fn release(&mut self) {
         if self.is_between_requests() {
             self.spans = Vec::new();
@@ -120,16 +120,16 @@ impl Decoder {
         }
     }
 
-    /// What it keeps of a request that has not come whole.
+    /// Returns the memory of an incomplete request, without its bytes.
     pub fn memory_bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Span>() + self.unquoted.capacity()
     }
 
-    /// The request that `input` begins with. After [`Step::Request`] and [`Step::Skip`] the next call
+    /// Decodes the request at the start of `input`. After [`Step::Request`] and [`Step::Skip`], the next call
     /// begins a new one.
     ///
     /// # Errors
-    /// The bytes are not RESP, or ask for more than the limits: answer the text and close.
+    /// The bytes are not RESP, or exceed the limits. Reply with the text, and close the connection.
     #[inline]
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, ProtocolError> {
         if self.left.is_none() {
@@ -146,7 +146,7 @@ impl Decoder {
         self.decode_array(input)
     }
 
-    /// What the last [`Step::Request`] found in the same `input`.
+    /// Returns the request of the last [`Step::Request`] in the same `input`.
     #[inline]
     pub fn request<'a>(&'a self, input: &'a [u8]) -> Request<'a> {
         let bytes = if self.inline { &self.unquoted } else { input };
@@ -156,8 +156,8 @@ impl Decoder {
         }
     }
 
-    /// Argument `index` of the same, if it lies in `input` itself: it then outlives the decoder's next
-    /// step. `None` for inline requests.
+    /// Returns argument `index` of the same request, borrowed from `input` only, so that it is valid after the
+    /// decoder's next step. `None` for inline requests.
     #[inline]
     pub fn argument_in<'a>(&self, input: &'a [u8], index: usize) -> Option<&'a [u8]> {
         let span = self.spans.get(index).filter(|_| !self.inline)?;
@@ -228,7 +228,7 @@ impl Decoder {
         Ok(Step::Request(self.done()))
     }
 
-    /// Reads `$<length>\r\n` at the position, and moves behind it; `None` if it has not all come.
+    /// Reads `$<length>\r\n` at the position, and advances past it; `None` if it is incomplete.
     #[inline]
     fn bulk_length(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
         match input.get(self.at) {
@@ -258,12 +258,12 @@ impl Decoder {
         }
     }
 
-    /// The decimal number from `start` to the end of its line.
+    /// Reads the decimal number from `start` to the end of its line.
     #[inline]
     fn number(&self, input: &[u8], start: usize) -> Result<Line, ProtocolError> {
         let mut value: i64 = 0;
         let mut at = start;
-        // The common case, at most nine digits and nothing odd, needs no second look.
+        // The common case has at most nine digits, no sign and a complete line. It needs only one pass.
         while let Some(&byte) = input.get(at) {
             let digit = byte.wrapping_sub(b'0');
             if digit > 9 || at - start == 9 {
@@ -360,7 +360,7 @@ mod tests {
 
     type Args = Vec<Vec<u8>>;
 
-    /// Feeds `bytes` in pieces of the given lengths, as a connection would, keeping what is not consumed.
+    /// Feeds `bytes` in pieces of the given lengths, like a connection. Unconsumed bytes stay in its buffer.
     fn feed(bytes: &[u8], pieces: &[usize], limits: Limits) -> Result<Vec<Args>, String> {
         let mut decoder = Decoder::new(limits);
         let mut requests = Vec::new();
@@ -480,7 +480,7 @@ mod tests {
         assert!(feed(&encode(&vec![vec![b'a']; 10]), &[1000], tight).is_ok());
     }
 
-    /// Who is told why can be told what to do about it, before the bytes have come.
+    /// The error has the size, so that the server can report the remedy before it receives the bytes.
     #[test]
     fn what_is_too_long_says_how_long_it_is() {
         let limits = Limits {
@@ -494,7 +494,7 @@ mod tests {
         };
         assert_eq!(too_long(b"*2\r\n$3\r\nSET\r\n$61\r\n"), Some(61));
         let two = encode(&[vec![b'a'; 60], vec![b'b'; 60]]);
-        // What it takes up to the end of the argument that is too much.
+        // The size of the request up to the end of the argument that exceeds the limit.
         assert_eq!(too_long(&two[..80]), Some(two.len() - 2));
         assert_eq!(too_long(b"*1\r\n$-7\r\n"), None);
         assert_eq!(too_long(b"*x\r\n"), None);

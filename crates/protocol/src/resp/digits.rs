@@ -1,9 +1,9 @@
-//! Numbers in decimal digits, and the heads of strings and arrays: the same in requests and in replies.
+//! Encodes decimal numbers, and the heads of strings and arrays, for requests and replies.
 
-/// Digits of the largest number.
+/// Number of digits of the largest number.
 pub const DIGITS_MAX: usize = 20;
 
-/// The decimal digits of a number, which are put at the end of `room`.
+/// Writes the decimal digits of a number to the end of `room`, and returns them.
 #[inline]
 pub fn decimal(mut number: u64, room: &mut [u8; DIGITS_MAX]) -> &[u8] {
     let mut at = room.len();
@@ -22,7 +22,7 @@ pub(super) fn push_decimal(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(decimal(number, &mut [0; DIGITS_MAX]));
 }
 
-/// Appends `$5\r\n` or its like.
+/// Appends a head such as `$5\r\n`.
 #[inline]
 pub(super) fn push_head(out: &mut Vec<u8>, kind: u8, count: usize) {
     if count < 10 {

@@ -1,12 +1,12 @@
-//! Appends replies to a byte buffer, in the protocol version that the client asked for.
+//! Appends replies to a byte buffer, in the protocol version of the client.
 //!
-//! RESP3 has types that RESP2 lacks; in RESP2 a map is a flat array, a set an array, a double and a
-//! verbatim text a bulk string, a boolean 0 or 1, exactly as Redis does it.
+//! RESP3 has types that RESP2 lacks. As in Redis, RESP2 encodes a map as a flat array, a set as an
+//! array, a double and a verbatim text as a bulk string, and a boolean as 0 or 1.
 
 use super::digits::{push_decimal, push_head};
 use crate::errors::Code;
 
-/// The protocol's version. `HELLO` changes it.
+/// The protocol version of a connection. `HELLO` changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Proto {
     #[default]
@@ -23,7 +23,7 @@ impl Proto {
     }
 }
 
-/// Appends to `out`. Nested replies are written in order: `array(2)`, then its two elements.
+/// An encoder that appends to `out`. Nested replies are written in order: `array(2)`, then its two elements.
 pub struct Encoder<'a> {
     pub out: &'a mut Vec<u8>,
     pub proto: Proto,
@@ -34,13 +34,13 @@ impl Encoder<'_> {
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
-    /// `text` must hold no line break; one that does is cut there.
+    /// Appends a status line. If `text` contains a line break, it is truncated there.
     pub fn simple(&mut self, text: &str) {
         self.out.push(b'+');
         self.line(text);
     }
 
-    /// An error reply: the code's prefix, a space and the message.
+    /// Appends an error reply: the code's prefix, a space and the message.
     pub fn error(&mut self, code: Code, message: &str) {
         self.out.push(b'-');
         self.out.extend_from_slice(code.resp_prefix().as_bytes());
@@ -71,7 +71,7 @@ impl Encoder<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// A count, which Redis shows as an integer.
+    /// Appends a count, which is an integer in Redis.
     #[inline]
     pub fn count(&mut self, value: u64) {
         self.integer(i64::try_from(value).unwrap_or(i64::MAX));
@@ -85,7 +85,7 @@ impl Encoder<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// The beginning of a bulk string whose `len` bytes and final `\r\n` the caller sends itself.
+    /// Appends the head of a bulk string. The caller sends its `len` bytes and the final `\r\n`.
     #[inline]
     pub fn bulk_header(&mut self, len: usize) {
         push_head(self.out, b'$', len);
@@ -95,7 +95,7 @@ impl Encoder<'_> {
         self.bulk(text.as_bytes());
     }
 
-    /// A text for people: shown as it is by RESP3 clients, a bulk string for others.
+    /// Appends a text for people: a verbatim text for RESP3 clients, a bulk string for others.
     pub fn verbatim(&mut self, text: &str) {
         match self.proto {
             Proto::Resp2 => self.text(text),
@@ -143,13 +143,13 @@ impl Encoder<'_> {
         }
     }
 
-    /// `len` replies follow.
+    /// Appends the head of an array. `len` replies follow.
     #[inline]
     pub fn array(&mut self, len: usize) {
         push_head(self.out, b'*', len);
     }
 
-    /// `len` pairs of replies follow.
+    /// Appends the head of a map. `len` pairs of replies follow.
     pub fn map(&mut self, len: usize) {
         match self.proto {
             Proto::Resp2 => push_head(self.out, b'*', len * 2),
@@ -157,7 +157,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// `len` replies follow, which tell of something and answer nothing.
+    /// Appends the head of a push message. `len` replies follow.
     pub fn push(&mut self, len: usize) {
         match self.proto {
             Proto::Resp2 => push_head(self.out, b'*', len),
@@ -165,7 +165,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// `len` replies follow, in no order.
+    /// Appends the head of a set. `len` replies follow.
     pub fn set(&mut self, len: usize) {
         match self.proto {
             Proto::Resp2 => push_head(self.out, b'*', len),

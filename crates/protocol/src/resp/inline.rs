@@ -1,9 +1,9 @@
-//! A request on one line, as people type it: words, some of them in quotes.
+//! Parses a request on one line, as people type it: words, some of them in quotes.
 
 use super::request::Span;
 
-/// Splits a line into words as Redis does: `"..."` with escapes `\n \r \t \b \a \xHH`, `'...'` with
-/// `\'`, and a space behind a closing quote. `None` if a quote is left open.
+/// Splits a line into words like Redis: `"..."` with escapes `\n \r \t \b \a \xHH`, `'...'` with
+/// `\'`, and a space after a closing quote. `None` if a quote is not closed.
 pub(super) fn split_words(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>) -> Option<()> {
     let is_space = |byte: u8| byte.is_ascii_whitespace() || byte == 0x0b;
     let mut at = 0;
@@ -49,7 +49,7 @@ pub(super) fn split_words(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>)
     }
 }
 
-/// Appends what follows a backslash in double quotes; returns how many bytes that was.
+/// Appends the byte of an escape sequence, given the text after the backslash. Returns the length of the sequence.
 fn unescape(rest: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let hex = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
     let first = *rest.first()?;

@@ -1,9 +1,9 @@
-//! The Redis serialization protocol, versions 2 and 3, on both sides. Nothing here reads or writes a socket.
+//! The Redis serialization protocol, versions 2 and 3, on both sides. This module does not read or write sockets.
 //!
-//! The server's: `decode` finds requests in a connection's bytes without copying them, or on lines that people typed
-//! (`inline`); `request` has them, and those that are kept; `encode` appends replies to a buffer.
+//! The server's side: `decode` finds requests in a connection's bytes without copying them. `inline` parses lines that people
+//! typed. `request` has the types of requests. `encode` appends replies to a buffer.
 //!
-//! The client's, in `client`: requests are appended to a buffer, and replies found in a connection's bytes.
+//! The client's side, in `client`, appends requests to a buffer, and finds replies in a connection's bytes.
 
 pub mod client;
 pub mod decode;

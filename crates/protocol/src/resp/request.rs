@@ -1,15 +1,15 @@
-//! A request as it was found in the bytes of a connection, or as it is kept; and how large one may be.
+//! A request that is borrowed from the bytes of a connection, an owned request, and the limits of requests.
 
 use std::ops::Range;
 
-/// What one client may ask for.
+/// The limits of a client's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub arguments_max: usize,
     pub argument_bytes_max: usize,
-    /// All of one request. What exceeds it is refused even if each argument is allowed.
+    /// Maximum size of a complete request, even if each argument is within its limit.
     pub request_bytes_max: usize,
-    /// A line without its end: an inline request, or the number after `*` or `$`.
+    /// Maximum size of a line without its end: an inline request, or the number after `*` or `$`.
     pub line_bytes_max: usize,
 }
 
@@ -25,7 +25,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What a client that has not given the password may ask for, as in Redis.
+    /// Returns the limits of a client before it authenticates, as in Redis.
     pub fn before_password(self) -> Limits {
         Limits {
             arguments_max: self.arguments_max.min(10),
@@ -35,7 +35,7 @@ impl Limits {
     }
 }
 
-/// Where an argument lies: its first byte and its length.
+/// The position of an argument: the offset of its first byte, and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub start: usize,
@@ -49,7 +49,7 @@ impl Span {
     }
 }
 
-/// A complete request: at least one argument, the first being the command's name.
+/// A complete request with at least one argument. The first is the command's name.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     pub(super) bytes: &'a [u8],
@@ -57,13 +57,13 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// How many arguments, the name included.
+    /// Returns the number of arguments, including the name.
     #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Never true for what [`Decoder`] gives.
+    /// Never true for a request of the decoder.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
@@ -73,7 +73,7 @@ impl<'a> Request<'a> {
         self.spans.get(index).map(|span| span.of(self.bytes))
     }
 
-    /// The argument at `index`; empty if there is none. For commands whose arity has been checked.
+    /// Returns the argument at `index`; empty if it is absent. For commands whose arity was checked.
     #[inline]
     pub fn arg(&self, index: usize) -> &'a [u8] {
         self.get(index).unwrap_or_default()
@@ -85,7 +85,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Arguments that are kept: one buffer, and where in it each of them lies. Nothing needs to be decoded again.
+/// A request with its own copy of the arguments in one buffer, and the position of each. It needs no further decoding.
 #[derive(Debug, Clone, Default)]
 pub struct OwnedRequest {
     bytes: Vec<u8>,
@@ -99,7 +99,7 @@ impl OwnedRequest {
         request
     }
 
-    /// Appends arguments. What it takes is reserved in one piece, if there was nothing.
+    /// Appends arguments. The memory for all of them is reserved in one step.
     pub fn extend<'a>(&mut self, args: impl Iterator<Item = &'a [u8]> + Clone) {
         let (count, bytes) = args
             .clone()
@@ -113,7 +113,7 @@ impl OwnedRequest {
         }
     }
 
-    /// How many arguments.
+    /// Returns the number of arguments.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
@@ -127,7 +127,7 @@ impl OwnedRequest {
         self.part(0..self.spans.len())
     }
 
-    /// Some of the arguments.
+    /// Returns some of the arguments as a request.
     #[inline]
     pub fn part(&self, arguments: Range<usize>) -> Request<'_> {
         Request {

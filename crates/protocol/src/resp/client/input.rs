@@ -1,15 +1,15 @@
-//! What has come from a server and was not taken yet.
+//! The buffer of bytes that were received from a server and not consumed yet.
 //!
 //! ```text
-//!  room ── a read of a socket ──► filled ──► bytes ── as far as they are understood ──► take
+//!  room ── a read of a socket ──► filled ──► bytes ── decoded bytes ──► take
 //! ```
 //!
-//! Invariant: it grows to at most twice the bytes that have come, whatever a server announces.
+//! Invariant: the buffer grows to at most twice the received bytes, whatever a server announces.
 
-/// How many times its usual size it stays, once it has grown: values that are longer come often, or hardly ever.
+/// A buffer that has grown to at most this many times its usual size stays so. Beyond it, an empty buffer shrinks again.
 const KEPT_MAX: usize = 8;
 
-/// Bytes that wait to be read.
+/// A buffer of received bytes.
 #[derive(Debug)]
 pub struct Input {
     bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// With room for `usual` bytes. What it grew by is given back when it is empty, if it is much.
+    /// Creates a buffer of `usual` bytes. If it grows to more than `KEPT_MAX` times that size, it shrinks when it is empty.
     pub fn new(usual: usize) -> Input {
         Input {
             bytes: vec![0; usual],
@@ -29,13 +29,14 @@ impl Input {
         }
     }
 
-    /// What has come and was not taken.
+    /// Returns the bytes that were received and not consumed.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.begin..self.end]
     }
 
-    /// Where the next bytes go: never empty. They follow [`Input::bytes`] once they are [`filled`](Input::filled).
+    /// Returns the free space for the next bytes, which is never empty. After [`filled`](Input::filled), the bytes follow
+    /// [`Input::bytes`].
     #[inline]
     pub fn room(&mut self) -> &mut [u8] {
         if self.begin > 0 {
@@ -52,14 +53,14 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
-    /// The first `count` bytes of the room have come.
+    /// Marks the first `count` bytes of the room as received.
     #[inline]
     pub fn filled(&mut self, count: usize) {
         self.end += count;
         assert!(self.end <= self.bytes.len(), "no more than the room takes");
     }
 
-    /// Takes the first `count` bytes away.
+    /// Consumes the first `count` bytes.
     #[inline]
     pub fn take(&mut self, count: usize) {
         self.begin += count;

@@ -1,15 +1,16 @@
-//! The client's side: requests out, replies in.
+//! The client's side of the protocol: encodes requests and decodes replies.
 //!
 //! ```text
 //!  request ──► a caller's buffer ──► socket
 //!
-//!  socket ──► Input ── Reader ──► tokens, where they lie ── Replies ──► whole replies, with bytes of their own
+//!  socket ──► Input ── Reader ──► tokens, borrowed ── Replies ──► complete replies, owned
 //! ```
 //!
-//! A client that knows what it asked for reads tokens as they come: values lie in the bytes, nothing is allocated, and of a long reply
-//! only what has not been taken is kept. One that does not takes whole replies. Read `token` for the bytes, `reader` for their order.
+//! A client that knows the form of its replies reads tokens as they arrive. Values are borrowed from the buffer without any
+//! allocation, and only the unread part of a long reply is in memory. Other clients read complete replies. `token` has the
+//! encoding, and `reader` the order of tokens.
 //!
-//! Sockets, time-outs and what is sent again are the caller's. A reader belongs to one connection, and is of no use after an error.
+//! The caller handles sockets, timeouts and retries. A reader belongs to one connection, and is unusable after an error.
 
 mod input;
 mod reader;

@@ -1,42 +1,42 @@
-//! The replies of one connection, token by token as their bytes come in.
+//! Reads the replies of one connection, token by token as their bytes arrive.
 //!
 //! Invariants:
-//! 1. However the bytes are split, the tokens are the same, and so is the error.
-//! 2. No byte is searched twice for the end of a line, and no value before all of it has come.
-//! 3. Nesting and sizes are bounded, before what is too much has come.
+//! 1. The tokens and the error do not depend on how the bytes are split.
+//! 2. No byte is searched twice for the end of a line. A value is not searched at all.
+//! 3. Nesting and sizes are limited. A reply that exceeds a limit is rejected before all of it is received.
 
 use std::fmt;
 
 use super::token::{Fault, Found, ReplyLimits, Token, read};
 
-/// Deeper than any reply of a server.
+/// Maximum nesting depth. No server sends a deeper reply.
 const DEPTH_MAX: usize = 16;
 
-/// What [`Reader::next`] found at the start of its input.
+/// The result of [`Reader::next`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step<'a> {
     Piece(Piece<'a>),
-    /// Call again with the same bytes and more behind them, in all at least so many.
+    /// The input is incomplete. Call again with the same bytes and more, in total at least this many.
     Incomplete(usize),
 }
 
-/// A token, and where in its reply it is.
+/// A token, and its position in its reply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Piece<'a> {
     pub token: Token<'a>,
-    /// How many bytes it takes.
+    /// Number of bytes of the token.
     pub size: usize,
-    /// How many replies it is in. What a remark is about counts as in the remark.
+    /// Number of replies that contain the token. The reply that an attribute describes counts as inside the attribute.
     pub depth: usize,
-    /// The reply ends with it.
+    /// The token is the last of the reply.
     pub is_last: bool,
 }
 
-/// Bytes that are no reply. What comes behind them cannot be understood: close the connection.
+/// An error in the bytes of a reply. The following bytes cannot be decoded, so the caller must close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyError {
     fault: Fault,
-    /// Which byte, of all that a reader has seen.
+    /// The offset of the byte among all bytes that the reader was given.
     pub at: u64,
 }
 
@@ -48,19 +48,19 @@ impl fmt::Display for ReplyError {
 
 impl std::error::Error for ReplyError {}
 
-/// Reads the replies of one connection from its beginning on.
+/// A reader of the replies of one connection, from its beginning.
 #[derive(Debug, Default)]
 pub struct Reader {
     limits: ReplyLimits,
-    /// Replies still to come in each that has begun.
+    /// Number of outstanding elements of each open reply.
     left: [usize; DEPTH_MAX],
     depth: usize,
-    /// Replies that were announced in the one that has begun.
+    /// Number of elements that the current reply has announced.
     elements: usize,
-    /// Bytes of all tokens before, and of those before the reply that has begun.
+    /// Number of bytes of all previous tokens (in `began`, of those before the current reply).
     at: u64,
     began: u64,
-    /// Bytes of the next token that hold no end of a line.
+    /// Number of bytes of the next token that were searched and contain no line end.
     searched: usize,
 }
 
@@ -72,16 +72,16 @@ impl Reader {
         }
     }
 
-    /// The piece that `input` begins with. After [`Step::Piece`] the next call takes the bytes behind it.
+    /// Reads the piece at the start of `input`. After [`Step::Piece`], the next call needs the bytes after the piece.
     ///
     /// # Errors
-    /// The bytes are no reply, or one that is more than the limits allow.
+    /// The bytes are not a reply, or exceed the limits.
     #[inline]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<Step<'a>, ReplyError> {
         let (token, size) = match read(input, self.searched, &self.limits) {
             Found::Token(token, size) => (token, size),
             Found::Incomplete(needed) => {
-                // The last byte may be the first of a line's end.
+                // The last byte may be the first one of a line end.
                 self.searched = input.len().saturating_sub(1);
                 return Ok(Step::Incomplete(needed));
             }
@@ -107,7 +107,7 @@ impl Reader {
         }))
     }
 
-    /// Goes on by a token; says whether the reply ends with it.
+    /// Counts a token. Returns whether the reply ends with it.
     #[inline]
     fn count(&mut self, token: Token<'_>) -> Result<bool, ReplyError> {
         let children = token.children();

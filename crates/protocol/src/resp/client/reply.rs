@@ -1,15 +1,15 @@
-//! Whole replies, put together from their pieces.
+//! Complete replies, assembled from their pieces.
 //!
-//! Invariant: what a reply takes in memory follows from the bytes that have come, not from what they announce.
+//! Invariant: the memory of a reply depends on the received bytes, and not on the lengths that they announce.
 
 use super::input::Input;
 use super::reader::{Reader, ReplyError, Step};
 use super::token::{ReplyLimits, Token};
 
-/// One reply. Remarks on replies are left out.
+/// A reply, without its attributes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// A value or an array that is not there; of a read, that the key is absent.
+    /// A null value or array. As the reply of a read: the key is absent.
     Null,
     /// `+OK`
     Simple(String),
@@ -21,7 +21,7 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// `*2`
     Array(Vec<Reply>),
-    /// The rest is of version 3: `,1.5`
+    /// `,1.5` (this and the following variants are of version 3)
     Double(f64),
     /// `#t`
     Boolean(bool),
@@ -33,7 +33,7 @@ pub enum Reply {
     Map(Vec<(Reply, Reply)>),
     /// `~2`
     Set(Vec<Reply>),
-    /// `>2`: it answers no request.
+    /// `>2`: a push message, which is not the reply to a request.
     Push(Vec<Reply>),
 }
 
@@ -45,10 +45,10 @@ pub struct ErrorReply {
 }
 
 impl Reply {
-    /// The reply that bytes begin with, and how many bytes it takes. `None` if it has not come whole.
+    /// Returns the reply at the start of `bytes`, and its number of bytes. `None` if it is incomplete.
     ///
     /// # Errors
-    /// They begin with none.
+    /// The bytes do not begin with a reply.
     pub fn first(bytes: &[u8]) -> Result<Option<(Reply, usize)>, ReplyError> {
         let (mut reader, mut open, mut at) = (Reader::default(), Open::default(), 0);
         while let Step::Piece(piece) = reader.next(&bytes[at..])? {
@@ -69,7 +69,7 @@ pub struct Replies {
     open: Open,
 }
 
-/// What one read of a socket takes.
+/// The size of the input buffer, and thus of one read of a socket.
 const INPUT_BYTES: usize = 64 << 10;
 
 impl Default for Replies {
@@ -87,15 +87,15 @@ impl Replies {
         }
     }
 
-    /// Where bytes of the server go: read into the room, and say how many there are.
+    /// Returns the buffer for bytes from the server. The caller reads into its room, and marks the bytes as filled.
     pub fn input(&mut self) -> &mut Input {
         &mut self.input
     }
 
-    /// The next reply; `None` until more bytes have come.
+    /// Returns the next reply; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// The bytes are no reply: close the connection.
+    /// The bytes are not a reply. The caller must close the connection.
     pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
         while let Step::Piece(piece) = self.reader.next(self.input.bytes())? {
             let reply = self.open.put(piece.token);
@@ -108,7 +108,7 @@ impl Replies {
     }
 }
 
-/// Replies that have begun, the innermost last.
+/// The incomplete replies, innermost last.
 #[derive(Debug, Default)]
 struct Open(Vec<Begun>);
 
@@ -125,12 +125,12 @@ enum Holder {
     Set,
     Push,
     Map,
-    /// The last of its children is what counts.
+    /// Only the last element is used: the reply that the attribute describes.
     Attribute,
 }
 
 impl Open {
-    /// Goes on by a token; the reply that ends with it.
+    /// Adds a token. Returns the reply that ends with it, if one does.
     fn put(&mut self, token: Token<'_>) -> Option<Reply> {
         let mut reply = match begin(token) {
             Ok(reply) => reply,
@@ -157,7 +157,7 @@ impl Open {
     }
 }
 
-/// A whole reply, or what holds others.
+/// Returns a complete reply, or the kind of a reply that contains others.
 fn begin(token: Token<'_>) -> Result<Reply, Holder> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(match token {

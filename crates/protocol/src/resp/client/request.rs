@@ -1,8 +1,8 @@
-//! Requests, appended to what a client sends: arrays of bulk strings. Nothing is allocated but what the buffer grows by.
+//! Appends requests, which are arrays of bulk strings, to a buffer. Only the growth of the buffer allocates.
 
 use crate::resp::digits::push_head;
 
-/// Appends a request: its name and its arguments.
+/// Appends a request with its name and its arguments.
 #[inline]
 pub fn request(out: &mut Vec<u8>, arguments: &[impl AsRef<[u8]>]) {
     request_head(out, arguments.len());
@@ -11,7 +11,7 @@ pub fn request(out: &mut Vec<u8>, arguments: &[impl AsRef<[u8]>]) {
     }
 }
 
-/// Appends the head of a request. So many arguments must follow, of which its name is the first.
+/// Appends the head of a request. `arguments` arguments must follow. The first is the command's name.
 #[inline]
 pub fn request_head(out: &mut Vec<u8>, arguments: usize) {
     push_head(out, b'*', arguments);
@@ -25,10 +25,10 @@ pub fn argument(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends an argument of `size` bytes, which `write` appends.
+/// Appends an argument of `size` bytes, which `write` must append.
 ///
 /// # Panics
-/// It appends more or fewer.
+/// `write` appends more or fewer bytes.
 #[inline]
 pub fn argument_of(out: &mut Vec<u8>, size: usize, write: impl FnOnce(&mut Vec<u8>)) {
     push_head(out, b'$', size);

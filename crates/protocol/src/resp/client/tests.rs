@@ -1,14 +1,14 @@
-//! Replies of every kind, good and bad, in any pieces; and what the server's side writes, read again.
+//! Tests replies of every kind, valid and invalid, in any pieces, and replies that the server's encoder wrote.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::resp::{Encoder, Proto};
 
-/// Tokens as they are printed, and what they end in.
+/// The printed tokens, and the error after them, if any.
 type Seen = (Vec<String>, Option<ReplyError>);
 
-/// Reads `bytes`, which come in pieces of the given sizes.
+/// Reads `bytes`, which arrive in pieces of the given sizes.
 fn tokens(bytes: &[u8], pieces: &[usize], limits: ReplyLimits) -> Seen {
     let (mut reader, mut seen) = (Reader::new(limits), Vec::new());
     let (mut at, mut end) = (0, 0);
@@ -250,7 +250,7 @@ fn trees_hold_what_their_tokens_say_and_no_remarks() {
     assert!(Reply::first(b"x").is_err());
 }
 
-/// A value that is larger than the input's usual room comes whole, and the room is given back.
+/// A value that is larger than the usual size of the buffer is received completely. The buffer then shrinks.
 #[test]
 fn a_value_of_any_size_comes_whole() {
     let value = b"0123456789".repeat(100_000);
@@ -264,7 +264,7 @@ fn a_value_of_any_size_comes_whole() {
     assert!(replies(&bytes, &[10_007]).is_ok_and(|all| all == expected));
 }
 
-/// As the server's side writes it, so far as that has the type.
+/// Encodes a reply with the server's encoder, for the types that it has.
 fn spell(reply: &Reply, out: &mut Vec<u8>, proto: Proto) {
     let mut encoder = Encoder { out, proto };
     let children: Vec<&Reply> = match reply {
@@ -312,7 +312,7 @@ fn spell(reply: &Reply, out: &mut Vec<u8>, proto: Proto) {
     }
 }
 
-/// What is left of a reply in version 2.
+/// Returns the form of a reply in version 2.
 fn in_version_2(reply: &Reply) -> Reply {
     let all = |children: &[Reply]| Reply::Array(children.iter().map(in_version_2).collect());
     match reply {

@@ -1,30 +1,30 @@
-//! One piece of a reply, found where it lies in the bytes. Nothing is copied.
+//! Decodes one piece of a reply, without copying bytes.
 //!
 //! | begins with | piece | version |
 //! |---|---|---|
 //! | `+` `-` | a line; an error on a line | 2 |
 //! | `:` | an integer | 2 |
-//! | `$` `*` | bytes or an array, behind their length; with length -1 there is none | 2 |
+//! | `$` `*` | bytes or an array, after their length; length -1 means null | 2 |
 //! | `_` `#` `,` `(` | null, a boolean, a double, a number of any size | 3 |
-//! | `!` `=` | an error or a text, behind its length | 3 |
-//! | `~` `%` `>` | a set, a map, what nobody asked for; the replies in it follow | 3 |
-//! | `\|` | remarks on the reply that follows them | 3 |
+//! | `!` `=` | an error or a text, after its length | 3 |
+//! | `~` `%` `>` | a set, a map, a push message; its elements follow | 3 |
+//! | `\|` | attributes of the reply that follows them | 3 |
 //!
 //! Invariants:
-//! 1. A length that a server announces is never taken for bytes that are there.
-//! 2. Bytes are refused at the first that is wrong, so that pieces of them are refused for the same reason as the whole.
-//! 3. What is said to be needed is not more than the piece takes.
+//! 1. No access or allocation relies on a length that a server announces before the bytes are received.
+//! 2. Bytes are rejected at the first wrong one. Parts of a reply are therefore rejected for the same reason as the complete reply.
+//! 3. The number of needed bytes is never more than the size of the piece.
 //!
-//! What it leaves out: strings and arrays whose length comes last (`$?`), which no server sends.
+//! Not supported: strings and arrays of unknown length (`$?`), which no server sends.
 
 use std::fmt;
 
 use larder_types::VALUE_BYTES_MAX;
 
-/// A piece of a reply: a value, or the beginning of what several replies are in.
+/// A piece of a reply: a value, or the head of a reply that contains others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Token<'a> {
-    /// A value or an array that is not there.
+    /// A null value or array.
     Null,
     Bulk(&'a [u8]),
     /// A line such as `OK`.
@@ -34,26 +34,26 @@ pub enum Token<'a> {
     Integer(i64),
     Double(f64),
     Boolean(bool),
-    /// A sign, if it is negative, and digits.
+    /// Digits, after a sign if the number is negative.
     BigNumber(&'a [u8]),
     /// A text for people, in a format such as `txt`.
     Verbatim {
         format: [u8; 3],
         text: &'a [u8],
     },
-    /// So many replies follow that are in it.
+    /// The number of elements, which follow.
     Array(usize),
     Set(usize),
-    /// As an array; it answers no request.
+    /// Like an array, but not the reply to a request.
     Push(usize),
-    /// So many pairs of replies follow.
+    /// The number of pairs of a key and a value, which follow.
     Map(usize),
-    /// So many pairs of replies follow that are about the one behind them.
+    /// The number of pairs that describe the next reply. The pairs and that reply follow.
     Attribute(usize),
 }
 
 impl<'a> Token<'a> {
-    /// How many replies follow that belong to it.
+    /// Returns the number of following replies that belong to the token.
     #[inline]
     pub fn children(&self) -> usize {
         match *self {
@@ -64,8 +64,8 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// The token that bytes in memory begin with, whatever its size, and how many bytes it takes. `None` if they begin with
-    /// none or not with all of it.
+    /// Returns the token at the start of bytes in memory, of any size, and its number of bytes. `None` if the bytes do not
+    /// begin with a complete token.
     #[inline]
     pub fn first(bytes: &'a [u8]) -> Option<(Token<'a>, usize)> {
         match read(bytes, 0, &ReplyLimits::NONE) {
@@ -75,16 +75,16 @@ impl<'a> Token<'a> {
     }
 }
 
-/// What a client takes of one reply.
+/// The limits of one reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyLimits {
-    /// Of a value, or of a text or an error with a length.
+    /// Maximum size of a value, or of a text or an error with a length.
     pub value_bytes_max: usize,
-    /// Of a line: a status, an error, a number.
+    /// Maximum size of a line: a status, an error or a number.
     pub line_bytes_max: usize,
-    /// Replies in a reply and in those in it, all together.
+    /// Maximum number of elements at all levels of a reply together.
     pub elements_max: usize,
-    /// All of it.
+    /// Maximum size of the complete reply.
     pub reply_bytes_max: u64,
 }
 
@@ -108,7 +108,7 @@ impl Default for ReplyLimits {
     }
 }
 
-/// Why bytes are no reply.
+/// The reason why bytes are not a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Kind(u8),
@@ -152,17 +152,17 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What bytes begin with.
+/// The result of reading a token.
 pub(super) enum Found<'a> {
-    /// A token of so many bytes.
+    /// A token, and its number of bytes.
     Token(Token<'a>, usize),
-    /// At least so many bytes in all are needed.
+    /// The input is incomplete. At least this many bytes are needed in total.
     Incomplete(usize),
-    /// What is wrong, and at which byte.
+    /// An error, and the offset of the wrong byte.
     Bad(Fault, usize),
 }
 
-/// Reads the token that `input` begins with. The first `searched` bytes have been looked at, and hold no end of a line.
+/// Reads the token at the start of `input`. The first `searched` bytes are known to contain no line end.
 #[inline]
 pub(super) fn read<'a>(input: &'a [u8], searched: usize, limits: &ReplyLimits) -> Found<'a> {
     let Some(&kind) = input.first() else {
@@ -178,7 +178,7 @@ pub(super) fn read<'a>(input: &'a [u8], searched: usize, limits: &ReplyLimits) -
     }
 }
 
-/// What begins with `kind` and a number, whose line ends before `next`.
+/// Reads a token that begins with `kind` and the number `value`. Its first line ends before `next`.
 #[inline]
 fn numbered<'a>(
     kind: u8,
@@ -207,7 +207,7 @@ fn numbered<'a>(
     Found::Token(token, next)
 }
 
-/// `len` bytes from `begin` on, and the line's end behind them.
+/// Reads `len` bytes from `begin`, and the line end after them.
 #[inline]
 fn string<'a>(
     kind: u8,
@@ -241,7 +241,7 @@ fn string<'a>(
     Found::Token(token, size)
 }
 
-/// What is wrong or missing, if no line ends at `at`.
+/// Returns the error, or the number of needed bytes, if there is no line end at `at`.
 #[inline]
 fn line_end(input: &[u8], at: usize) -> Option<Found<'static>> {
     match input.get(at..) {
@@ -258,10 +258,10 @@ enum Number {
     Bad(Fault, usize),
 }
 
-/// The number behind the first byte.
+/// Reads the number after the first byte.
 #[inline]
 fn number(input: &[u8]) -> Number {
-    // The common case, at most 18 digits and nothing odd, needs no second look.
+    // The common case has at most 18 digits, no sign and a complete line. It needs only one pass.
     let (mut value, mut at) = (0_i64, 1);
     while let Some(&byte) = input.get(at) {
         let digit = byte.wrapping_sub(b'0');
@@ -280,7 +280,7 @@ fn number(input: &[u8]) -> Number {
     odd_number(input)
 }
 
-/// The same with a sign, or large, or without its end, or wrong.
+/// Reads a number with a sign, a large one, an incomplete one or an invalid one.
 #[inline(never)]
 fn odd_number(input: &[u8]) -> Number {
     const DIGITS_MAX: usize = 19;
@@ -289,7 +289,7 @@ fn odd_number(input: &[u8]) -> Number {
         Some(b'+') if input[0] == b':' => (2, false),
         _ => (1, false),
     };
-    // Below zero, where there is one number more.
+    // Counts downwards, because there is one more negative number than positive ones.
     let (mut value, mut at) = (0_i64, begin);
     let too_large = Number::Bad(Fault::Number, 1);
     while let Some(digit @ b'0'..=b'9') = input.get(at) {
@@ -321,7 +321,7 @@ fn odd_number(input: &[u8]) -> Number {
     }
 }
 
-/// What begins with `kind` and has neither a length nor a whole number.
+/// Reads a token that begins with `kind` and has neither a length nor an integer.
 fn unnumbered<'a>(kind: u8, input: &'a [u8], searched: usize, limits: &ReplyLimits) -> Found<'a> {
     let (token, end) = match kind {
         b'+' | b'-' | b',' | b'(' => return line(kind, input, searched, limits),
@@ -338,7 +338,7 @@ fn unnumbered<'a>(kind: u8, input: &'a [u8], searched: usize, limits: &ReplyLimi
 }
 
 fn line<'a>(kind: u8, input: &'a [u8], searched: usize, limits: &ReplyLimits) -> Found<'a> {
-    // The line may end behind its first byte and as many others as it may have.
+    // The line end may be as late as after the first byte and the maximum number of other bytes.
     let last = limits.line_bytes_max.saturating_add(1);
     let window = &input[..input.len().min(last.saturating_add(1))];
     let from = searched.clamp(1, window.len());
@@ -371,7 +371,8 @@ fn line<'a>(kind: u8, input: &'a [u8], searched: usize, limits: &ReplyLimits) ->
     Found::Token(token, end + 2)
 }
 
-/// Where the first CR or LF is. Most lines are so short that a loop finds it sooner than a search of vectors begins.
+/// Returns the position of the first CR or LF. For short lines, which are the most frequent, a loop is faster than the start of a
+/// SIMD search.
 #[inline]
 fn line_break(bytes: &[u8]) -> Option<usize> {
     const SHORT: usize = 16;
