@@ -357,7 +357,7 @@ impl Connection {
 
     // Requests.
 
-    /// Returns whether a request may be sent now.
+    /// Checks that a request may be sent now.
     pub fn can_ask(&self) -> Result<(), NotSent> {
         let streams_max = match &self.state {
             State::Ready(peer) => peer.streams_max,
@@ -403,7 +403,7 @@ impl Connection {
 
     // Responses.
 
-    /// Returns whether another piece may be sent.
+    /// Checks that another piece may be sent.
     pub fn can_answer(&mut self, id: StreamId) -> Result<(), NotSent> {
         let State::Ready(peer) = self.state else {
             return Err(NotSent::Gone);
