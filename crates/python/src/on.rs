@@ -108,6 +108,10 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
         }
         None => {
             let roots = manifest.roots_found(&base_place, |layer| {
+                if !base_place.starts_with("http") {
+                    // Only a server has the files of all layers in one place.
+                    return Ok(false);
+                }
                 let first = location.join(&layer.segments[0].file);
                 match first.and_then(|it| it.reader()) {
                     Ok(_) => Ok(true),
