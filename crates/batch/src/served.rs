@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::manifest::Manifest;
+
 /// The part of a store's status (`/v1/stores/STORE`) that is read here.
 #[derive(Deserialize)]
 struct Store {
@@ -30,7 +32,7 @@ pub fn numbered<E>(
     let unchanged = url.to_owned();
     let url = url.trim_end_matches('/');
     let store = url.strip_suffix("/versions/live/files").filter(|store| {
-        store.starts_with("http")
+        is_http(store)
             && store
                 .rsplit_once('/')
                 .is_some_and(|it| it.0.ends_with("/v1/stores"))
@@ -43,6 +45,27 @@ pub fn numbered<E>(
     Ok(live.map_or(unchanged, |it| {
         format!("{store}/versions/{}/files", it.version)
     }))
+}
+
+/// Like [`Manifest::roots`] for a version at `url`, but a server has the files of all layers in one place. `has` returns
+/// whether a file of a lower layer is at `url`; it is called for servers only.
+///
+/// # Errors
+/// `has` fails: then the location of a layer is not known.
+pub fn roots<E>(
+    manifest: &Manifest,
+    url: &str,
+    mut has: impl FnMut(&str) -> Result<bool, E>,
+) -> Result<Vec<String>, E> {
+    match is_http(url) {
+        true => manifest.roots_found(url, |layer| has(&layer.segments[0].file)),
+        false => Ok(manifest.roots(url)),
+    }
+}
+
+/// Only a URL of HTTP can be a server's.
+fn is_http(url: &str) -> bool {
+    url.starts_with("http://") || url.starts_with("https://")
 }
 
 #[cfg(test)]

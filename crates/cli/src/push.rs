@@ -335,7 +335,7 @@ fn refuse_absent(input: &str) -> Result<(), Failure> {
     let location = build::parse_location(input)?;
     let is_there = match location.as_local() {
         Some(path) => path.exists(),
-        None => is_at(&location.join(Manifest::FILE)?)? || is_at(&location)?,
+        None => location.join(Manifest::FILE)?.exists_blocking()? || location.exists_blocking()?,
     };
     match is_there {
         true => Ok(()),
@@ -343,14 +343,6 @@ fn refuse_absent(input: &str) -> Result<(), Failure> {
             "there is nothing at {location}; give a built version (a folder or URL with {}), or files to build from",
             Manifest::FILE
         ))),
-    }
-}
-
-fn is_at(location: &larder_remote::Location) -> Result<bool, Failure> {
-    match location.size_blocking() {
-        Ok(_) => Ok(true),
-        Err(larder_remote::Error::NotFound { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -107,17 +107,9 @@ pub fn open(options: &Options, target: &str) -> PyResult<Option<On>> {
             Base::of_parts(manifest, open, &base_place, &target).map_err(failed)?
         }
         None => {
-            let roots = manifest.roots_found(&base_place, |layer| {
-                if !base_place.starts_with("http") {
-                    // Only a server has the files of all layers in one place.
-                    return Ok(false);
-                }
-                let first = location.join(&layer.segments[0].file);
-                match first.and_then(|it| it.reader()) {
-                    Ok(_) => Ok(true),
-                    Err(larder_remote::Error::NotFound { .. }) => Ok(false),
-                    Err(error) => Err(failed(error)),
-                }
+            let roots = served::roots(&manifest, &base_place, |file| {
+                let file = location.join(file).map_err(failed)?;
+                file.exists_blocking().map_err(failed)
             })?;
             let (from, of, options) = (roots.clone(), manifest.clone(), options.clone());
             let open = Box::new(move |partition| {

@@ -170,13 +170,12 @@ pub fn check_out(py: Python<'_>, options: &str, out: &str) -> PyResult<()> {
         options.build()?.check().map_err(failed)?;
         Gates::of(&options)?;
         let manifest = place(out)?.join(Manifest::FILE).map_err(failed)?;
-        match manifest.size_blocking() {
-            Ok(_) => Err(failed(format!(
+        match manifest.exists_blocking().map_err(failed)? {
+            true => Err(failed(format!(
                 "there is a version at {} already; choose another place, or remove it first",
                 place(out)?
             ))),
-            Err(larder_remote::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(failed(error)),
+            false => Ok(()),
         }
     })
 }

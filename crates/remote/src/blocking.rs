@@ -74,6 +74,18 @@ impl Location {
         self.block_on(self.size())
     }
 
+    /// Returns whether there is a file; blocks. Must not be called inside a runtime.
+    ///
+    /// # Errors
+    /// The location cannot be read for another reason.
+    pub fn exists_blocking(&self) -> Result<bool> {
+        match self.size_blocking() {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Executes [`Location::list`]; blocks. Must not be called inside a runtime.
     pub fn list_blocking(&self) -> Result<Vec<Listed>> {
         self.block_on(self.list())

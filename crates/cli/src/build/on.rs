@@ -118,13 +118,9 @@ impl Fetched {
             )));
         }
         let manifest = read_manifest(path)?;
-        let roots = manifest.roots_found(url, |layer| {
-            if !url.starts_with("http") {
-                // Only a server has the files of all layers in one place.
-                return Ok(false);
-            }
-            let first = parse_location(url)?.join(&layer.segments[0].file)?;
-            Ok::<_, Failure>(open(&first)?.is_some())
+        let roots = served::roots(&manifest, url, |file| {
+            let file = parse_location(url)?.join(file)?;
+            Ok::<_, Failure>(file.exists_blocking()?)
         })?;
         let copied = copy_segments(url, &manifest, &roots, path);
         // On a server, another version may have become live meanwhile, with other segments or without some of them.
