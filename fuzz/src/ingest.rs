@@ -93,9 +93,10 @@ pub fn bundle(bytes: &[u8]) {
         .into_iter()
         .map(|row| row.expect("only the last is an error"));
     let written = bundle_of(rows);
-    match is_damaged {
-        true => assert!(bytes.len() > written.len() && bytes.starts_with(&written)),
-        false => assert_eq!(written, bytes),
+    if is_damaged {
+        assert!(bytes.len() > written.len() && bytes.starts_with(&written))
+    } else {
+        assert_eq!(written, bytes)
     }
 }
 

@@ -97,9 +97,10 @@ fn requests() -> Requests {
 /// Feeds the bytes to a connection that connects or accepts, with a few outstanding requests.
 fn converse(bytes: &[u8], connects: bool) {
     const NOW: u64 = 1_000;
-    let mut connection = match connects {
-        true => Connection::connect(options(1), NodeId(2), Incarnation(1), NOW),
-        false => Connection::accept(options(2), NOW),
+    let mut connection = if connects {
+        Connection::connect(options(1), NodeId(2), Incarnation(1), NOW)
+    } else {
+        Connection::accept(options(2), NOW)
     };
     connection.buffer().extend_from_slice(bytes);
     connection.received(NOW);

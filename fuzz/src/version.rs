@@ -47,9 +47,10 @@ pub fn verify_version(bytes: &[u8]) -> Result<(), Error> {
 
 /// Reads a segment as a complete version, or on an intact base if it is a delta.
 fn read_with_layers(segment: &[u8]) -> Result<(), Error> {
-    match footer_of(segment).is_delta {
-        true => read_version(&[BASE, segment]),
-        false => read_version(&[segment]),
+    if footer_of(segment).is_delta {
+        read_version(&[BASE, segment])
+    } else {
+        read_version(&[segment])
     }
 }
 
@@ -167,9 +168,10 @@ fn manifest_of(layers: &[&[u8]]) -> Manifest {
     });
     let layers: Vec<Layer> = below.collect();
     Manifest {
-        format: match layers.is_empty() {
-            true => Manifest::FORMAT,
-            false => Manifest::FORMAT_DELTA,
+        format: if layers.is_empty() {
+            Manifest::FORMAT
+        } else {
+            Manifest::FORMAT_DELTA
         },
         store: "fuzz".parse().expect("a name"),
         partitions: 1,

@@ -304,9 +304,12 @@ impl Manifest {
         let sum =
             |of: fn(&SegmentEntry) -> u64| self.entries().map(of).try_fold(0, u64::checked_add);
         let records = sum(|s| s.record_count);
-        let fits = |records: u64| match self.is_delta() {
-            false => records == self.record_count,
-            true => records >= self.record_count,
+        let fits = |records: u64| {
+            if self.is_delta() {
+                records >= self.record_count
+            } else {
+                records == self.record_count
+            }
         };
         if sum(|s| s.size_bytes) != Some(self.size_bytes) || !records.is_some_and(fits) {
             return Err("its sums do not add up");

@@ -57,9 +57,10 @@ pub fn roots<E>(
     url: &str,
     mut has: impl FnMut(&str) -> Result<bool, E>,
 ) -> Result<Vec<String>, E> {
-    match is_http(url) {
-        true => manifest.roots_found(url, |layer| has(&layer.segments[0].file)),
-        false => Ok(manifest.roots(url)),
+    if is_http(url) {
+        manifest.roots_found(url, |layer| has(&layer.segments[0].file))
+    } else {
+        Ok(manifest.roots(url))
     }
 }
 

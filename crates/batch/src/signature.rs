@@ -165,9 +165,10 @@ impl Manifest {
             let key = UnparsedPublicKey::new(&ED25519, key.0);
             key.verify(&self.signed_text(), &value).is_ok()
         });
-        match fits {
-            true => Ok(()),
-            false => Err(format!("has a signature by {key} that does not fit it")),
+        if fits {
+            Ok(())
+        } else {
+            Err(format!("has a signature by {key} that does not fit it"))
         }
     }
 

@@ -5,9 +5,12 @@ use clap::{Arg, Command};
 /// Accepts negative numbers as values of all options and arguments. `--skip-lines -1` is then reported as an invalid
 /// value instead of an unknown option, and a key may be `-5`.
 pub fn with_negative_numbers(command: Command) -> Command {
-    let allow = |argument: Arg| match argument.get_action().takes_values() {
-        true => argument.allow_negative_numbers(true),
-        false => argument,
+    let allow = |argument: Arg| {
+        if argument.get_action().takes_values() {
+            argument.allow_negative_numbers(true)
+        } else {
+            argument
+        }
     };
     command
         .mut_args(allow)
@@ -19,9 +22,12 @@ pub fn whole_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number = text.parse::<u64>().ok();
     number
         .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| match size_of::<T>() < size_of::<u64>() {
-            true => format!("write a whole number from 0 to {}", u32::MAX),
-            false => "write a whole number of 0 or more".to_owned(),
+        .ok_or_else(|| {
+            if size_of::<T>() < size_of::<u64>() {
+                format!("write a whole number from 0 to {}", u32::MAX)
+            } else {
+                "write a whole number of 0 or more".to_owned()
+            }
         })
 }
 

@@ -113,9 +113,10 @@ fn reference(args: ReferenceArgs) -> Result<(), Failure> {
             .into_iter()
             .filter(|said| !said.is_empty())
             .collect();
-        let unit = match said.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", said.join(", ")),
+        let unit = if said.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", said.join(", "))
         };
         output::print_line(&format!(
             "  {} = {}{unit}\n      {}\n      {}",

@@ -134,11 +134,12 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
     let not_found = |message: String| Failure::with_code("NO_SUCH_VERSION", message);
     if !path.exists() {
         let is_url = path.to_str().is_some_and(|text| text.contains("://"));
-        return Err(match is_url {
-            true => Failure::usage(format!(
+        return Err(if is_url {
+            Failure::usage(format!(
                 "{shown} is a URL; versions are read in place from folders of this machine: copy it here, or push it"
-            )),
-            false => not_found(format!("there is no folder {shown}{}", hint(path))),
+            ))
+        } else {
+            not_found(format!("there is no folder {shown}{}", hint(path)))
         });
     }
     if path.join(Manifest::FILE).is_file() {
@@ -150,9 +151,10 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
         return Ok(Version::open(path)?);
     }
     let dir = StoreDir::at(path);
-    let kept = match path.is_dir() {
-        true => dir.versions()?,
-        false => Vec::new(),
+    let kept = if path.is_dir() {
+        dir.versions()?
+    } else {
+        Vec::new()
     };
     if kept.is_empty() {
         return Err(not_found(format!(
@@ -191,9 +193,10 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
 
 /// Returns the folder of the first store in a server's data folder, for an error message.
 fn a_store_in(path: &Path) -> Option<String> {
-    let data = match path.join("stores").is_dir() {
-        true => path,
-        false => path.parent()?,
+    let data = if path.join("stores").is_dir() {
+        path
+    } else {
+        path.parent()?
     };
     let name = StoreDir::list(data).ok()?.into_iter().next()?;
     let folder = data.join("stores").join(name.as_str());

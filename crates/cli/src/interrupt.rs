@@ -83,9 +83,10 @@ impl Signals {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            hangup: match ignores_hangup() {
-                true => None,
-                false => Some(signal(SignalKind::hangup())?),
+            hangup: if ignores_hangup() {
+                None
+            } else {
+                Some(signal(SignalKind::hangup())?)
             },
         })
     }

@@ -19,9 +19,10 @@ pub fn print_line(text: &str) -> Result<(), Failure> {
 pub fn without_controls(text: &str, kept: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() && !kept.contains(c) {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
+        if c.is_control() && !kept.contains(c) {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
         }
     }
     out

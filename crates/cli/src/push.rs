@@ -142,13 +142,14 @@ pub fn follow(
             cancelled = true;
             admin.cancel_pull(&pull)?;
         }
-        match pull.nodes.is_empty() {
-            true => progress.set(
+        if pull.nodes.is_empty() {
+            progress.set(
                 label(pull.state, fetching),
                 pull.bytes_done,
                 pull.bytes_total,
-            ),
-            false => nodes.set(&pull.nodes),
+            )
+        } else {
+            nodes.set(&pull.nodes)
         }
         pause = polls.next().unwrap_or(pause);
         if cancelled {
@@ -337,12 +338,13 @@ fn refuse_absent(input: &str) -> Result<(), Failure> {
         Some(path) => path.exists(),
         None => location.join(Manifest::FILE)?.exists_blocking()? || location.exists_blocking()?,
     };
-    match is_there {
-        true => Ok(()),
-        false => Err(Failure::not_found(format!(
+    if is_there {
+        Ok(())
+    } else {
+        Err(Failure::not_found(format!(
             "there is nothing at {location}; give a built version (a folder or URL with {}), or files to build from",
             Manifest::FILE
-        ))),
+        )))
     }
 }
 

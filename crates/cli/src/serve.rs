@@ -137,10 +137,7 @@ fn greeting(head: &str, resp: &str, http: &str, is_tls: bool, data: &std::path::
         other if is_tls => format!(" --server {other} --ca FILE"),
         other => format!(" --server {other}"),
     };
-    let tls_flags = match is_tls {
-        true => " --tls --cacert FILE",
-        false => "",
-    };
+    let tls_flags = if is_tls { " --tls --cacert FILE" } else { "" };
     format!(
         "{head}\n  \
          Redis protocol  {resp}\n  \

@@ -218,9 +218,12 @@ impl Plan {
     ) {
         let latest = copies.iter().map(|(_, it)| it.term).max();
         let is_newer = latest > Some(placed.term);
-        let counts = |(node, copy): &&(NodeId, KeptCopy)| match is_newer {
-            true => Some(copy.term) == latest,
-            false => placed.is_holder(*node),
+        let counts = |(node, copy): &&(NodeId, KeptCopy)| {
+            if is_newer {
+                Some(copy.term) == latest
+            } else {
+                placed.is_holder(*node)
+            }
         };
         let counting = || copies.iter().filter(counts);
         let Some(last) = counting().map(|(_, it)| it.last).max() else {

@@ -221,9 +221,10 @@ impl Full {
         self.targets.append_value(target);
         self.bundles.append_value(bundle);
         self.bytes += bundle.len();
-        match self.bytes >= BATCH_BYTES {
-            true => self.make_batch(),
-            false => Ok(()),
+        if self.bytes >= BATCH_BYTES {
+            self.make_batch()
+        } else {
+            Ok(())
         }
     }
 

@@ -182,8 +182,9 @@ fn names_of(node: &Value, namespace: &str) -> (String, String) {
 }
 
 fn full_name(name: &str, namespace: &str) -> String {
-    match name.contains('.') || namespace.is_empty() {
-        true => name.to_owned(),
-        false => format!("{namespace}.{name}"),
+    if name.contains('.') || namespace.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{namespace}.{name}")
     }
 }

@@ -223,9 +223,10 @@ pub(crate) fn undecodable(error: &dyn fmt::Display) -> Fault {
     let text = one_line(error);
     let lower = text.to_ascii_lowercase();
     const UNSUPPORTED: [&str; 4] = ["nyi:", "not supported", "unsupported", "implemented"];
-    Fault::file(match UNSUPPORTED.iter().any(|it| lower.contains(it)) {
-        true => format!("it uses what is not supported: {text}"),
-        false => format!("it cannot be decoded: {text}; the file is damaged, write it again"),
+    Fault::file(if UNSUPPORTED.iter().any(|it| lower.contains(it)) {
+        format!("it uses what is not supported: {text}")
+    } else {
+        format!("it cannot be decoded: {text}; the file is damaged, write it again")
     })
 }
 

@@ -107,9 +107,10 @@ pub(crate) fn walk(
             needs.page_values_max = needs.page_values_max.max(page_values);
             needs.pages_bytes = needs.pages_bytes.saturating_add(unpacked);
             needs.has_shared_prefixes |= header.encoding == DELTA_BYTE_ARRAY;
-            let rows = match is_flat {
-                true => Some(page_values),
-                false => header.rows.and_then(|rows| u64::try_from(rows).ok()),
+            let rows = if is_flat {
+                Some(page_values)
+            } else {
+                header.rows.and_then(|rows| u64::try_from(rows).ok())
             };
             match (rows, &mut needs.windows) {
                 (Some(rows), Some(windows)) => windows.add(rows, unpacked),

@@ -71,9 +71,10 @@ impl<W: Write + Send> ParquetWriter<W> {
             column.append_option(cell);
         }
         self.rows += 1;
-        match self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES {
-            true => self.encode(),
-            false => Ok(()),
+        if self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES {
+            self.encode()
+        } else {
+            Ok(())
         }
     }
 

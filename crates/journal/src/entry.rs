@@ -142,9 +142,10 @@ impl<'a> Entry<'a> {
             }
             Entry::Kept { .. } | Entry::Abandoned { .. } => return Ok(()),
             Entry::Slot { record, .. } => {
-                return match (1..=RECORD_BYTES_MAX).contains(&(record.len() as u64)) {
-                    true => Ok(()),
-                    false => Err(refused(1, record.len())),
+                return if (1..=RECORD_BYTES_MAX).contains(&(record.len() as u64)) {
+                    Ok(())
+                } else {
+                    Err(refused(1, record.len()))
                 };
             }
         };

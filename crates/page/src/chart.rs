@@ -190,9 +190,10 @@ pub fn pairs(title: &str, pairs: &[Pair]) -> String {
                 (y.label)(value),
             );
         }
-        let front: String = match pair.name.chars().count() > letters {
-            true => pair.name.chars().take(letters - 1).chain(['…']).collect(),
-            false => pair.name.clone(),
+        let front: String = if pair.name.chars().count() > letters {
+            pair.name.chars().take(letters - 1).chain(['…']).collect()
+        } else {
+            pair.name.clone()
         };
         let _ = write!(
             out,
@@ -204,11 +205,10 @@ pub fn pairs(title: &str, pairs: &[Pair]) -> String {
         );
     }
     let is_compared = pairs.iter().any(|pair| pair.before.is_some());
-    let legend = match is_compared {
-        true => {
-            "<p class=legend><span class=\"key b\">■</span> before &ensp; <span class=\"key a\">■</span> now</p>"
-        }
-        false => "",
+    let legend = if is_compared {
+        "<p class=legend><span class=\"key b\">■</span> before &ensp; <span class=\"key a\">■</span> now</p>"
+    } else {
+        ""
     };
     out + "</svg>" + legend
 }

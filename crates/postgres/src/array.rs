@@ -14,9 +14,10 @@ const DEPTH_MAX: usize = 6;
 /// the text is not an array.
 pub fn to_json(text: &str, delimiter: u8, element: impl Fn(&str) -> String) -> Option<String> {
     // `[0:1][3:4]=` contains the lower and upper bound of each dimension.
-    let text = match text.starts_with('[') {
-        true => text.split_once('=')?.1,
-        false => text,
+    let text = if text.starts_with('[') {
+        text.split_once('=')?.1
+    } else {
+        text
     };
     let bytes = text.as_bytes();
     let mut json = String::with_capacity(text.len() + 8);

@@ -60,12 +60,11 @@ pub fn statement(mappings: &[Mapping], publication: &str, server: u32) -> String
             )
         })
         .collect();
-    let schemas = match server >= HAS_SCHEMAS {
-        true => {
-            "UNION ALL SELECT l.at, true, concat('schema ', s.oid, ' ', s.xmin) FROM pg_publication_namespace s \
+    let schemas = if server >= HAS_SCHEMAS {
+        "UNION ALL SELECT l.at, true, concat('schema ', s.oid, ' ', s.xmin) FROM pg_publication_namespace s \
              JOIN published p ON p.oid = s.pnpubid JOIN lineage l ON l.namespace = s.pnnspid"
-        }
-        false => "",
+    } else {
+        ""
     };
     // A partition may also be published through its ancestors.
     format!(

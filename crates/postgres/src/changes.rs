@@ -216,9 +216,10 @@ impl Translator {
         });
         let altered = renamed.map(|(number, mapping)| Altered {
             mapping: mapping.clone(),
-            why: match number == relation.oid {
-                true => format!("it is called {}.{} now", relation.schema, relation.table),
-                false => "another table has its name now".to_owned(),
+            why: if number == relation.oid {
+                format!("it is called {}.{} now", relation.schema, relation.table)
+            } else {
+                "another table has its name now".to_owned()
             },
         });
         altered.collect()
@@ -236,18 +237,20 @@ impl Known {
             let found = columns.position(|other| other.name == column);
             let place =
                 found.ok_or_else(|| format!("the column {column} is not replicated any more"))?;
-            match relation.columns[place].type_oid == type_oid || type_oid == 0 {
-                true => Ok(place),
-                false => Err(format!("the column {column} has another type now")),
+            if relation.columns[place].type_oid == type_oid || type_oid == 0 {
+                Ok(place)
+            } else {
+                Err(format!("the column {column} has another type now"))
             }
         };
         let identity = |column: &str, type_oid: u32| {
             let place = place(column, type_oid)?;
-            match relation.columns[place].is_identity {
-                true => Ok(place),
-                false => Err(format!(
+            if relation.columns[place].is_identity {
+                Ok(place)
+            } else {
+                Err(format!(
                     "updates and deletes do not tell the column {column} any more"
-                )),
+                ))
             }
         };
         let slots = mapping.slots.iter();

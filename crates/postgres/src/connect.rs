@@ -170,9 +170,10 @@ impl Address {
 
     fn cannot_be_reached(&self, why: &str) -> String {
         let shown = self.shown();
-        let advice = match why.contains("password missing") {
-            true => "; it asks for one: postgres.url = \"postgres://user:password@host/database\"",
-            false => "",
+        let advice = if why.contains("password missing") {
+            "; it asks for one: postgres.url = \"postgres://user:password@host/database\""
+        } else {
+            ""
         };
         format!("PostgreSQL at {shown} cannot be reached: {why}{advice}")
     }

@@ -46,9 +46,10 @@ fn is_setup(sqlstate: &str) -> bool {
 /// Returns the error of a statement or a connection attempt.
 pub(crate) fn classified(error: &tokio_postgres::Error, message: String) -> Error {
     let code = error.code().map(tokio_postgres::error::SqlState::code);
-    match code.is_some_and(is_setup) {
-        true => Error::Setup(message),
-        false => Error::Unreachable(message),
+    if code.is_some_and(is_setup) {
+        Error::Setup(message)
+    } else {
+        Error::Unreachable(message)
     }
 }
 
@@ -57,9 +58,10 @@ pub(crate) fn replication_failed(error: &pgwire_replication::PgWireError) -> Err
     let said = error.to_string();
     let message = format!("replication from PostgreSQL broke: {said}");
     let code = said.rsplit_once("(SQLSTATE ").map(|(_, code)| code);
-    match error.is_auth() || code.is_some_and(is_setup) {
-        true => Error::Setup(message),
-        false => Error::Unreachable(message),
+    if error.is_auth() || code.is_some_and(is_setup) {
+        Error::Setup(message)
+    } else {
+        Error::Unreachable(message)
     }
 }
 

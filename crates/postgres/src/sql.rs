@@ -95,12 +95,11 @@ impl Mapping {
                 .map(|(value, literal)| format!("{} = {literal}", identifier(&value.column)))
                 .collect();
             // An update that changes nothing still reports whether the row exists.
-            let assignments = match assignments.is_empty() {
-                true => {
-                    let column = identifier(&self.slots[0].column);
-                    format!("{column} = {column}")
-                }
-                false => assignments.join(", "),
+            let assignments = if assignments.is_empty() {
+                let column = identifier(&self.slots[0].column);
+                format!("{column} = {column}")
+            } else {
+                assignments.join(", ")
             };
             return Ok(format!(
                 "UPDATE {} SET {assignments} WHERE {};",
@@ -232,9 +231,10 @@ impl Mapping {
                         None => member_literal(member.get(), value.kind)?,
                     });
                 }
-                match object.is_empty() {
-                    true => Ok(literals),
-                    false => Err(expected()),
+                if object.is_empty() {
+                    Ok(literals)
+                } else {
+                    Err(expected())
                 }
             }
         }

@@ -90,9 +90,10 @@ impl Credit {
 impl Drop for Credit {
     fn drop(&mut self) {
         let is_last = self.stats.unapplied.fetch_sub(1, SeqCst) == 1;
-        let handed_on = match is_last {
-            true => self.stats.handed_on.load(SeqCst),
-            false => 0,
+        let handed_on = if is_last {
+            self.stats.handed_on.load(SeqCst)
+        } else {
+            0
         };
         self.stats
             .position

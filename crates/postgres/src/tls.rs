@@ -79,9 +79,10 @@ fn split(url: &str) -> (String, Asked) {
             _ => others.push(pair),
         }
     }
-    let rest = match others.is_empty() {
-        true => base.to_owned(),
-        false => format!("{base}?{}", others.join("&")),
+    let rest = if others.is_empty() {
+        base.to_owned()
+    } else {
+        format!("{base}?{}", others.join("&"))
     };
     (rest, asked)
 }

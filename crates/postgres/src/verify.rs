@@ -130,9 +130,10 @@ fn faulty(mapping: &Mapping, fault: String) -> VerifiedTable {
 
 /// Without a table to follow, a slot would only make PostgreSQL retain its log.
 fn refuse_if_all_fail(tables: &[VerifiedTable]) -> Result<(), Error> {
-    match tables.iter().all(|table| table.fault.is_some()) {
-        true => setup(tables[0].fault.clone().unwrap_or_default()),
-        false => Ok(()),
+    if tables.iter().all(|table| table.fault.is_some()) {
+        setup(tables[0].fault.clone().unwrap_or_default())
+    } else {
+        Ok(())
     }
 }
 

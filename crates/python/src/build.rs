@@ -103,9 +103,10 @@ impl RowSink for Sink<'_> {
     }
 
     fn check(&mut self) -> Result<(), SinkError> {
-        match is_interrupted() {
-            true => Err("interrupted".into()),
-            false => Ok(()),
+        if is_interrupted() {
+            Err("interrupted".into())
+        } else {
+            Ok(())
         }
     }
 
@@ -191,9 +192,10 @@ impl Gates<'_> {
             .map(|it| it.told)
             .chain(nothing_left(self.options, manifest))
             .collect();
-        match told.is_empty() {
-            true => Ok(()),
-            false => Err(larder_batch::Error::Refused(told.join("; "))),
+        if told.is_empty() {
+            Ok(())
+        } else {
+            Err(larder_batch::Error::Refused(told.join("; ")))
         }
     }
 }

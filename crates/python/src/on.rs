@@ -168,11 +168,12 @@ fn copy(root: &str, entry: &SegmentEntry, to: &Path) -> Result<(), String> {
         .map_err(|error| format!("cannot read the version that is built on: {error}"))?;
     let shown = to.display();
     let copied = File::create(to).and_then(|out| entry.copy(reader, out));
-    match copied.map_err(|error| format!("cannot copy {from} to {shown}: {error}"))? {
-        true => Ok(()),
-        false => Err(format!(
+    if copied.map_err(|error| format!("cannot copy {from} to {shown}: {error}"))? {
+        Ok(())
+    } else {
+        Err(format!(
             "{from} does not have the digest in the manifest of the version that is built on; push or upload that version again"
-        )),
+        ))
     }
 }
 

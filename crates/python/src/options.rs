@@ -146,11 +146,12 @@ impl Options {
     pub fn memory(&self) -> PyResult<ByteSize> {
         const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
         let memory: ByteSize = self.memory.parse().map_err(bad_argument)?;
-        match memory < MEMORY_MIN {
-            true => Err(bad_argument(format!(
+        if memory < MEMORY_MIN {
+            Err(bad_argument(format!(
                 "memory={memory} is too little; give at least {MEMORY_MIN}"
-            ))),
-            false => Ok(memory),
+            )))
+        } else {
+            Ok(memory)
         }
     }
 
@@ -170,9 +171,10 @@ impl Options {
     /// Like [`Options::parse`].
     pub fn input(&self) -> PyResult<InputOptions> {
         let parsing = self.memory()?.0 / 4;
-        let nulls = match self.skip_nulls {
-            true => NullPolicy::Skip,
-            false => NullPolicy::Error,
+        let nulls = if self.skip_nulls {
+            NullPolicy::Skip
+        } else {
+            NullPolicy::Error
         };
         Ok(InputOptions {
             key: self.key.clone(),
@@ -259,9 +261,10 @@ impl Options {
             key: self.key.clone(),
             value: value.to_owned(),
             value_column,
-            collect_as: match collects {
-                true => Some(self.collect()?),
-                false => None,
+            collect_as: if collects {
+                Some(self.collect()?)
+            } else {
+                None
             },
             on: Vec::new(),
             options: self.given.clone(),

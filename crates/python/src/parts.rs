@@ -41,9 +41,10 @@ pub fn assemble(
             "{have} targets are not one for each of {partitions} partitions"
         )));
     }
-    let input = match is_removed {
-        true => options.input_of_keys()?,
-        false => options.input()?,
+    let input = if is_removed {
+        options.input_of_keys()?
+    } else {
+        options.input()?
     };
     let written: WriteValue = match (is_removed, options.is_of_changes()) {
         (true, _) => Box::new(|_, out| out.push(delta::REMOVED)),
@@ -86,9 +87,10 @@ pub fn write_parts(
             let is_of_changes = options.is_of_changes();
             let sink = || -> Result<Box<dyn RowSink + '_>, SinkError> {
                 let sink = sink(builder);
-                Ok(match is_of_changes {
-                    true => Box::new(Marked(sink)),
-                    false => Box::new(sink),
+                Ok(if is_of_changes {
+                    Box::new(Marked(sink))
+                } else {
+                    Box::new(sink)
                 })
             };
             let done = ingest_bundles(batches, options.writers(), &sink);
@@ -170,12 +172,13 @@ pub fn check_out(py: Python<'_>, options: &str, out: &str) -> PyResult<()> {
         options.build()?.check().map_err(failed)?;
         Gates::of(&options)?;
         let manifest = place(out)?.join(Manifest::FILE).map_err(failed)?;
-        match manifest.exists_blocking().map_err(failed)? {
-            true => Err(failed(format!(
+        if manifest.exists_blocking().map_err(failed)? {
+            Err(failed(format!(
                 "there is a version at {} already; choose another place, or remove it first",
                 place(out)?
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     })
 }

@@ -36,9 +36,10 @@ fn key<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
 impl Store {
     /// Checks, after values were copied from the files, that no file was truncated in the meantime.
     fn whole<T>(&self, read: T) -> PyResult<T> {
-        match self.0.is_whole() {
-            true => Ok(read),
-            false => Err(failed(self.0.lost())),
+        if self.0.is_whole() {
+            Ok(read)
+        } else {
+            Err(failed(self.0.lost()))
         }
     }
 }

@@ -81,9 +81,10 @@ impl Allowed {
             Place::Store { url, .. } => self.names_url(url),
             Place::Hdfs(hdfs) => self.names_hdfs(hdfs),
         };
-        match is_allowed {
-            true => Ok(()),
-            false => Err(denied(location, NOT_NAMED.to_owned())),
+        if is_allowed {
+            Ok(())
+        } else {
+            Err(denied(location, NOT_NAMED.to_owned()))
         }
     }
 
@@ -91,9 +92,10 @@ impl Allowed {
     pub(crate) fn check_links(&self, location: &Location, path: &Path) -> Result<()> {
         let real = follow(path);
         let inside = |folder: &PathBuf| real.starts_with(follow(folder));
-        match self.folders().any(inside) {
-            true => Ok(()),
-            false => Err(denied(location, LEADS_OUT.to_owned())),
+        if self.folders().any(inside) {
+            Ok(())
+        } else {
+            Err(denied(location, LEADS_OUT.to_owned()))
         }
     }
 
@@ -108,9 +110,10 @@ impl Allowed {
                 .canonicalize()
                 .is_ok_and(|folder| real.starts_with(folder))
         };
-        match self.folders().any(inside) {
-            true => Ok(()),
-            false => Err(denied(location, LEADS_OUT.to_owned())),
+        if self.folders().any(inside) {
+            Ok(())
+        } else {
+            Err(denied(location, LEADS_OUT.to_owned()))
         }
     }
 
@@ -123,9 +126,10 @@ impl Allowed {
             Some(Host::Ipv6(address)) => IpAddr::V6(address),
             _ => return Ok(()),
         };
-        match is_near(address) && !self.names_host(url.host_str().unwrap_or_default()) {
-            true => Err(near(address)),
-            false => Ok(()),
+        if is_near(address) && !self.names_host(url.host_str().unwrap_or_default()) {
+            Err(near(address))
+        } else {
+            Ok(())
         }
     }
 
@@ -334,9 +338,10 @@ fn entry(text: &str) -> std::result::Result<Entry, String> {
     if text.starts_with('/') {
         let folder = PathBuf::from(text);
         let climbs = folder.components().any(|part| part == Component::ParentDir);
-        return match climbs {
-            true => Err(expected()),
-            false => Ok(Entry::Folder(folder)),
+        return if climbs {
+            Err(expected())
+        } else {
+            Ok(Entry::Folder(folder))
         };
     }
     let (scheme, rest) = text.split_once("://").ok_or_else(expected)?;

@@ -67,8 +67,9 @@ impl Location {
 pub(crate) fn real_path(file: &File) -> std::io::Result<std::path::PathBuf> {
     use std::os::fd::AsRawFd;
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    match path.is_absolute() {
-        true => Ok(path),
-        false => Err(ErrorKind::NotFound.into()),
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(ErrorKind::NotFound.into())
     }
 }

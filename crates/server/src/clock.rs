@@ -15,9 +15,10 @@ pub fn since_1970() -> Duration {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let (now, ahead_ms) = (since.unwrap_or_default(), ahead_ms());
     let apart = Duration::from_millis(ahead_ms.unsigned_abs());
-    match ahead_ms < 0 {
-        true => now.saturating_sub(apart),
-        false => now + apart,
+    if ahead_ms < 0 {
+        now.saturating_sub(apart)
+    } else {
+        now + apart
     }
 }
 

@@ -110,12 +110,13 @@ impl Descriptors {
     }
 
     fn ensure_room(&self, files: u64) -> Result<(), Error> {
-        match files <= self.files {
-            true => Ok(()),
-            false => Err(Error::Io(format!(
+        if files <= self.files {
+            Ok(())
+        } else {
+            Err(Error::Io(format!(
                 "the version has {files} segments, and of the {} files that this process may open {} are left for such: {ADVICE}",
                 self.limit, self.files
-            ))),
+            )))
         }
     }
 
@@ -144,11 +145,12 @@ pub fn ensure_room(files: usize, config: &ServerConfig) -> Result<(), Error> {
 /// [`Error::Io`] if half of all descriptors are in use.
 pub fn ensure_half() -> Result<(), Error> {
     let (limit, open) = (raise_limit(), open_now());
-    match open < limit / 2 {
-        true => Ok(()),
-        false => Err(Error::Io(format!(
+    if open < limit / 2 {
+        Ok(())
+    } else {
+        Err(Error::Io(format!(
             "of the {limit} files that this process may open {open} are open: {ADVICE}"
-        ))),
+        )))
     }
 }
 

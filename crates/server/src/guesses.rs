@@ -67,9 +67,10 @@ impl Allowance {
 impl OfLate {
     fn wait(&self, from: IpAddr, now: Instant) -> Duration {
         let own = self.by_address.get(&from).copied().unwrap_or_default();
-        let all = match self.known.contains(&from) {
-            true => Duration::ZERO,
-            false => self.all.wait(now, OF_ALL),
+        let all = if self.known.contains(&from) {
+            Duration::ZERO
+        } else {
+            self.all.wait(now, OF_ALL)
         };
         own.wait(now, OF_ONE).max(all)
     }
@@ -137,9 +138,10 @@ impl Guesses {
             of_late.note_wrong(address, now);
         }
         drop(of_late);
-        let (count, error) = match is_refused {
-            true => (&self.refused, Error::TooManyGuesses),
-            false => (&self.wrong, Error::WrongPassword),
+        let (count, error) = if is_refused {
+            (&self.refused, Error::TooManyGuesses)
+        } else {
+            (&self.wrong, Error::WrongPassword)
         };
         count.fetch_add(1, Relaxed);
         if let Some(times) = self.told.note() {

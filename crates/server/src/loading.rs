@@ -99,9 +99,10 @@ impl Progress {
     /// # Errors
     /// [`Code::Loading`] until all stores are open.
     pub fn ensure_stores_open(&self) -> Result<(), Error> {
-        match self.are_stores_open.load(Relaxed) {
-            true => Ok(()),
-            false => self.ensure_loaded(),
+        if self.are_stores_open.load(Relaxed) {
+            Ok(())
+        } else {
+            self.ensure_loaded()
         }
     }
 }

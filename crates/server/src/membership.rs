@@ -309,9 +309,10 @@ fn address_text(addr: SocketAddr, announced: Option<&(String, Option<u16>)>) -> 
         return addr.to_string();
     };
     let port = port.unwrap_or(addr.port());
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
     }
 }
 
@@ -345,9 +346,10 @@ fn announced(text: &str) -> Result<Option<(String, Option<u16>)>, String> {
         _ => (text, None),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    match host.is_empty() || host.contains(char::is_whitespace) || port == Some(0) {
-        true => Err(wrong()),
-        false => Ok(Some((host.to_owned(), port))),
+    if host.is_empty() || host.contains(char::is_whitespace) || port == Some(0) {
+        Err(wrong())
+    } else {
+        Ok(Some((host.to_owned(), port)))
     }
 }
 

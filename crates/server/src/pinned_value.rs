@@ -81,9 +81,10 @@ impl PinnedValue {
 
     /// The bytes of memory that only this value holds.
     pub fn memory_bytes(&self) -> usize {
-        match self.is_borrowed() {
-            true => 0,
-            false => self.whole().len(),
+        if self.is_borrowed() {
+            0
+        } else {
+            self.whole().len()
         }
     }
 

@@ -158,14 +158,11 @@ impl Watchdog {
                 }
                 turns.look(turns.now_ms(), |core, has_ended, length| {
                     let seconds = length.as_secs_f64();
-                    match has_ended {
-                        false => tracing::warn!(
+                    if has_ended { tracing::warn!(core, seconds, "the serving thread turns again") } else { tracing::warn!(
                             core,
                             seconds,
                             "a serving thread does not turn: its clients wait, and others that need its rows"
-                        ),
-                        true => tracing::warn!(core, seconds, "the serving thread turns again"),
-                    }
+                        ) }
                 });
             }
         };

@@ -74,8 +74,9 @@ impl std::error::Error for Refusal {}
 /// Formats bytes for an error message, as lossy UTF-8 and at most 64 bytes long.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const BYTES_MAX: usize = 64;
-    match bytes.len() > BYTES_MAX {
-        true => format!("{}...", String::from_utf8_lossy(&bytes[..BYTES_MAX])),
-        false => String::from_utf8_lossy(bytes).into_owned(),
+    if bytes.len() > BYTES_MAX {
+        format!("{}...", String::from_utf8_lossy(&bytes[..BYTES_MAX]))
+    } else {
+        String::from_utf8_lossy(bytes).into_owned()
     }
 }

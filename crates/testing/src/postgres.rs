@@ -63,9 +63,10 @@ impl Programs {
             .arg(&data)
             .output()
             .map_err(|error| error.to_string())?;
-        match made.status.success() {
-            true => Ok(data),
-            false => Err(String::from_utf8_lossy(&made.stderr).into_owned()),
+        if made.status.success() {
+            Ok(data)
+        } else {
+            Err(String::from_utf8_lossy(&made.stderr).into_owned())
         }
     }
 

@@ -42,9 +42,10 @@ pub fn is_plain(key: &[u8]) -> bool {
 /// Returns the row that holds the text of `key`. Allocates only for plain keys.
 #[inline]
 pub fn text_row(key: &[u8]) -> Cow<'_, [u8]> {
-    match is_plain(key) {
-        true => Cow::Owned([PLAIN_TEXT, key].concat()),
-        false => Cow::Borrowed(key),
+    if is_plain(key) {
+        Cow::Owned([PLAIN_TEXT, key].concat())
+    } else {
+        Cow::Borrowed(key)
     }
 }
 
@@ -72,9 +73,10 @@ pub fn row_key(row: &[u8]) -> &[u8] {
 
 /// Returns the prefix before the key in an object row.
 fn beginning(key: &[u8]) -> &'static [u8] {
-    match is_plain(key) {
-        true => NAMELESS,
-        false => &NAMELESS[..1],
+    if is_plain(key) {
+        NAMELESS
+    } else {
+        &NAMELESS[..1]
     }
 }
 

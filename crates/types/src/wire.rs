@@ -122,9 +122,10 @@ impl<'a> WireReader<'a> {
     /// # Errors
     /// If bytes are left.
     pub fn end(&self) -> Result<(), Malformed> {
-        match self.rest.is_empty() {
-            true => Ok(()),
-            false => Err(Malformed("the message goes on behind its end")),
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed("the message goes on behind its end"))
         }
     }
 }

@@ -176,9 +176,10 @@ impl Compaction<'_> {
             }
             each(&key, &value)?;
         }
-        match (self.pace)(unpaced) {
-            true => Ok(()),
-            false => Err(Error::Cancelled),
+        if (self.pace)(unpaced) {
+            Ok(())
+        } else {
+            Err(Error::Cancelled)
         }
     }
 }
@@ -187,9 +188,10 @@ impl Compaction<'_> {
 /// of a delta covers only its own rows.
 fn wanted_profile(built: &Built) -> Option<Shape> {
     let is_refused = built.options.contains_key("no-profile");
-    match built.profile.is_none() && !is_refused {
-        true => Shape::of(built),
-        false => None,
+    if built.profile.is_none() && !is_refused {
+        Shape::of(built)
+    } else {
+        None
     }
 }
 

@@ -35,9 +35,10 @@ impl Counts {
     /// sizes are mixed.
     pub fn new(are_collected: bool) -> Counts {
         Counts {
-            sizes: match are_collected {
-                true => RowSizes::Mixed,
-                false => RowSizes::NoRows,
+            sizes: if are_collected {
+                RowSizes::Mixed
+            } else {
+                RowSizes::NoRows
             },
             ..Counts::default()
         }

@@ -309,9 +309,10 @@ impl<'a> Comparison<'a> {
         if is_there.is_some() {
             self.step()?;
         }
-        match is_same {
-            true => Ok(()),
-            false => self.changes.push_checked(0, key, value),
+        if is_same {
+            Ok(())
+        } else {
+            self.changes.push_checked(0, key, value)
         }
     }
 

@@ -320,9 +320,10 @@ impl Counts {
                 }
                 _ => None,
             };
-            match is_number {
-                true => ordered.extend(number),
-                false => ordered.push(length(cell)),
+            if is_number {
+                ordered.extend(number)
+            } else {
+                ordered.push(length(cell))
             }
         }
         if is_all {

@@ -175,9 +175,10 @@ fn each<'a>(
             "*" => "every column".to_owned(),
             name => format!("column {name:?}"),
         };
-        let how = match new.is_delta() {
-            true => "build it from the whole input (--full), compact it first (larder compact)",
-            false => "build it with one, as `larder build` does without --no-profile",
+        let how = if new.is_delta() {
+            "build it from the whole input (--full), compact it first (larder compact)"
+        } else {
+            "build it with one, as `larder build` does without --no-profile"
         };
         refuse(
             column,
@@ -382,9 +383,12 @@ mod tests {
     }
 
     fn prices(count: u64, nulls: u64, add: u64) -> Manifest {
-        version((0..count).map(|row| match row < nulls {
-            true => r#"{"price":null,"name":""}"#.to_owned(),
-            false => format!(r#"{{"price":{},"name":"n"}}"#, row * 7919 % 1000 + add),
+        version((0..count).map(|row| {
+            if row < nulls {
+                r#"{"price":null,"name":""}"#.to_owned()
+            } else {
+                format!(r#"{{"price":{},"name":"n"}}"#, row * 7919 % 1000 + add)
+            }
         }))
     }
 

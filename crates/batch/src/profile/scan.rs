@@ -124,9 +124,10 @@ impl<'a> Text<'a> {
             _ => {
                 let number: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
                 // A number outside the range of a double is kept as text.
-                Some(match number.is_finite() {
-                    true => Cell::Number(number),
-                    false => Cell::Text(word),
+                Some(if number.is_finite() {
+                    Cell::Number(number)
+                } else {
+                    Cell::Text(word)
                 })
             }
         }

@@ -99,9 +99,10 @@ pub fn shift((old, of_old): (&Column, &Profile), (new, of_new): (&Column, &Profi
         of_new.sample_rows.max(1) as f64,
     );
     Shift {
-        psi: match is_infinite {
-            true => f64::INFINITY,
-            false => psi(&bins, n, m),
+        psi: if is_infinite {
+            f64::INFINITY
+        } else {
+            psi(&bins, n, m)
         },
         chance: (1.0 / n + 1.0 / m) * chi_square_999(bins.len().saturating_sub(1)),
         bins,

@@ -153,9 +153,10 @@ fn read_counts(from: &mut WireReader<'_>) -> Result<Counts, Malformed> {
         }
         six
     };
-    let range = match from.flag()? {
-        true => Some((f64::from_bits(from.u64()?), f64::from_bits(from.u64()?))),
-        false => None,
+    let range = if from.flag()? {
+        Some((f64::from_bits(from.u64()?), f64::from_bits(from.u64()?)))
+    } else {
+        None
     };
     let registers = from.array::<REGISTERS>()?;
     if registers.iter().any(|rank| *rank > RANK_MAX) {

@@ -58,9 +58,10 @@ pub fn block_and_fraction(hash: u64, block_count: u64) -> (u64, u64) {
 /// Returns the number of records in a block.
 #[inline(always)]
 pub fn count(word: u64) -> u64 {
-    match is_crowded(word) {
-        true => word & u64::from(u32::MAX),
-        false => count_plain(word),
+    if is_crowded(word) {
+        word & u64::from(u32::MAX)
+    } else {
+        count_plain(word)
     }
 }
 

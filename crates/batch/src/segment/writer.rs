@@ -138,9 +138,10 @@ impl<W: Write> SegmentWriter<W> {
             positions: Vec::new(),
             words: Vec::new(),
             filter: options.filter.then(|| {
-                let bits = match options.is_delta {
-                    true => filter::BITS_PER_KEY_DELTA,
-                    false => filter::BITS_PER_KEY,
+                let bits = if options.is_delta {
+                    filter::BITS_PER_KEY_DELTA
+                } else {
+                    filter::BITS_PER_KEY
                 };
                 FilterBuilder::for_bits(plan.record_count * bits, u64::from(options.format))
             }),

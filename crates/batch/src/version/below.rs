@@ -24,9 +24,10 @@ pub fn folders(path: &Path, manifest: &Manifest, here: &Partitions) -> Result<Ve
         let mut wanted = entries.iter().filter(|it| here.contains(it.partition.0));
         // If only some files are missing, that is damage and is detected later.
         let is_own = here.is_empty() || wanted.any(|it| path.join(&it.file).exists());
-        folders.push(match is_own {
-            true => path.to_owned(),
-            false => elsewhere(path, manifest, layer, at)?,
+        folders.push(if is_own {
+            path.to_owned()
+        } else {
+            elsewhere(path, manifest, layer, at)?
         });
     }
     folders.push(path.to_owned());

@@ -32,9 +32,10 @@ impl MapState {
     }
 
     pub fn set_resident(&self, resident: bool) {
-        match resident {
-            true => self.0.fetch_or(RESIDENT, Ordering::Relaxed),
-            false => self.0.fetch_and(!RESIDENT, Ordering::Relaxed),
+        if resident {
+            self.0.fetch_or(RESIDENT, Ordering::Relaxed)
+        } else {
+            self.0.fetch_and(!RESIDENT, Ordering::Relaxed)
         };
     }
 

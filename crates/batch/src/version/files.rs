@@ -63,9 +63,10 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn ensure_regular(path: &Path) -> io::Result<()> {
-    match fs::metadata(path)?.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::other("it is not a regular file")),
+    if fs::metadata(path)?.is_file() {
+        Ok(())
+    } else {
+        Err(io::Error::other("it is not a regular file"))
     }
 }
 

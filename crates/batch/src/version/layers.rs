@@ -229,9 +229,10 @@ fn find_batch<'a>(
         absent |= matches!(found, Ok(None));
         out.push(found);
     }
-    DOUBT.set(match absent {
-        true => DOUBTS,
-        false => doubt.saturating_sub(keys.len() as u32),
+    DOUBT.set(if absent {
+        DOUBTS
+    } else {
+        doubt.saturating_sub(keys.len() as u32)
     });
 }
 

@@ -36,9 +36,10 @@ pub fn find<'a>(
     key: &[u8],
 ) -> Result<Option<Value<'a>>, Error> {
     let doubt = DOUBT.get();
-    let found = match doubt > 0 && !segment.index.may_contain(hash) {
-        true => Ok(None),
-        false => segment.find_mapped(hash, key),
+    let found = if doubt > 0 && !segment.index.may_contain(hash) {
+        Ok(None)
+    } else {
+        segment.find_mapped(hash, key)
     };
     match found {
         Ok(None) => DOUBT.set(DOUBTS),
@@ -90,9 +91,10 @@ pub fn find_batch<'a>(
         absent |= matches!(found, Ok(None));
         out.push(found);
     }
-    DOUBT.set(match absent {
-        true => DOUBTS,
-        false => doubt.saturating_sub(keys.len() as u32),
+    DOUBT.set(if absent {
+        DOUBTS
+    } else {
+        doubt.saturating_sub(keys.len() as u32)
     });
 }
 

@@ -97,9 +97,10 @@ impl Version {
             for (entry, segment) in &wanted {
                 records = self.verify_segment(entry, segment, &mut report, progress)?;
             }
-            report.record_count += match wanted.len() == entries.len() && self.has_layers() {
-                true => self.count_merged(partition as usize, &|| progress(report.size_bytes))?,
-                false => records,
+            report.record_count += if wanted.len() == entries.len() && self.has_layers() {
+                self.count_merged(partition as usize, &|| progress(report.size_bytes))?
+            } else {
+                records
             };
         }
         Ok(report)
@@ -257,9 +258,10 @@ impl Version {
         let here: Vec<&SegmentFile> = self.here().collect();
         let records_here: u64 = here.iter().map(|it| it.index.footer.record_count).sum();
         let few = records_here <= count as u64;
-        let tries = match few {
-            true => 0,
-            false => count.saturating_mul(TRIES_PER_RECORD) as u64,
+        let tries = if few {
+            0
+        } else {
+            count.saturating_mul(TRIES_PER_RECORD) as u64
         };
         let mut take = |sample: &mut Sampled, segment, range| {
             BlockReader::new(segment, 0).each_record(range, &mut |found| {

@@ -172,10 +172,10 @@ fn key(number: u32) -> Vec<u8> {
 fn some_changes(count: u32, round: u32, is_uniform: bool) -> Changes {
     let changed = (0..count).step_by(10).map(|number| {
         let number = number + round;
-        let value = match is_uniform {
-            true => format!("value of some LENGTH {:08}", number * round),
-            false => format!("{round} ")
-                .repeat((number % 40) as usize + (number % 3 / 2 * 30_000) as usize),
+        let value = if is_uniform {
+            format!("value of some LENGTH {:08}", number * round)
+        } else {
+            format!("{round} ").repeat((number % 40) as usize + (number % 3 / 2 * 30_000) as usize)
         };
         (key(number), Some(value.into_bytes()))
     });

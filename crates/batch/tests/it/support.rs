@@ -47,9 +47,10 @@ pub fn uniform_records(count: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 /// Returns `count` records, of one size or of many.
 pub fn some_records(count: u32, is_uniform: bool) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    match is_uniform {
-        true => uniform_records(count),
-        false => records(count),
+    if is_uniform {
+        uniform_records(count)
+    } else {
+        records(count)
     }
 }
 

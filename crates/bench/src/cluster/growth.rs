@@ -257,9 +257,10 @@ fn drive(
         }
         let row = random.below(rows);
         let (key, value) = (key(row), store::value(row, b'A'));
-        let parts: &[&[u8]] = match seen.is_write {
-            true => &[b"SET", key.as_bytes(), &value],
-            false => &[b"GET", key.as_bytes()],
+        let parts: &[&[u8]] = if seen.is_write {
+            &[b"SET", key.as_bytes(), &value]
+        } else {
+            &[b"GET", key.as_bytes()]
         };
         let now = phase.load(Ordering::Relaxed);
         let is_answered = match node.command(parts) {

@@ -197,9 +197,10 @@ impl Service for Nodes {
         let own: Vec<u32> = self.pid(at).into_iter().collect();
         for (other, node) in self.nodes.iter().enumerate() {
             let to_peer = node.peer_proxy.iter();
-            match other == at {
-                true => to_peer.chain(&node.etcd_proxy).for_each(Proxy::cut),
-                false => to_peer.for_each(|it| it.cut_from(&own)),
+            if other == at {
+                to_peer.chain(&node.etcd_proxy).for_each(Proxy::cut)
+            } else {
+                to_peer.for_each(|it| it.cut_from(&own))
             }
         }
     }

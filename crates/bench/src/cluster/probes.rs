@@ -238,9 +238,10 @@ pub fn play(
             .iter()
             .filter(|it| !it.is_answered && it.ended >= fault_at)
         {
-            match attempt.ended < back_at {
-                true => seen.failed += 1,
-                false => seen.failed_back += 1,
+            if attempt.ended < back_at {
+                seen.failed += 1
+            } else {
+                seen.failed_back += 1
             }
         }
         seen
@@ -305,9 +306,10 @@ fn ask(
             (What::WriteRow, _) => false,
             (_, reply) => matches!(reply, Ok(Reply::Bulk(_))),
         };
-        match is_answered {
-            true => answers.fetch_add(1, Ordering::Relaxed),
-            false => answers.swap(0, Ordering::Relaxed),
+        if is_answered {
+            answers.fetch_add(1, Ordering::Relaxed)
+        } else {
+            answers.swap(0, Ordering::Relaxed)
         };
         attempts.push(Attempt {
             key: number % keys.len(),

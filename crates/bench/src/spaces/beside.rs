@@ -356,15 +356,16 @@ fn text(args: &SpacesArgs, samples: &[Sample]) -> Result<String> {
                 own / median(&maria),
                 of.median(Which::MariaDb, |it| it.p99_us),
             )?;
-            match sqlite.is_empty() {
-                true => writeln!(text, " - | - | - |")?,
-                false => writeln!(
+            if sqlite.is_empty() {
+                writeln!(text, " - | - | - |")?
+            } else {
+                writeln!(
                     text,
                     " {} | {:.2} | {:.0} |",
                     spread(&sqlite, 0),
                     own / median(&sqlite),
                     of.median(Which::Sqlite, |it| it.p99_us),
-                )?,
+                )?
             }
         }
     }

@@ -93,9 +93,10 @@ struct Group(PathBuf);
 impl Group {
     fn new(bytes: u64) -> Result<Group> {
         let name = format!("larder-bench-{}", std::process::id());
-        let (root, limit) = match Path::new("/sys/fs/cgroup/memory").is_dir() {
-            true => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            false => ("/sys/fs/cgroup", "memory.max"),
+        let (root, limit) = if Path::new("/sys/fs/cgroup/memory").is_dir() {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            ("/sys/fs/cgroup", "memory.max")
         };
         let group = Path::new(root).join(name);
         let told = |error: std::io::Error| {

@@ -159,9 +159,10 @@ impl Sqlite {
         own.run("COMMIT")?;
         own.run(INDEXES)?;
         own.run("PRAGMA wal_checkpoint(TRUNCATE)")?;
-        own.run(match durable {
-            true => "PRAGMA synchronous = FULL",
-            false => "PRAGMA synchronous = NORMAL",
+        own.run(if durable {
+            "PRAGMA synchronous = FULL"
+        } else {
+            "PRAGMA synchronous = NORMAL"
         })?;
         for (_, text) in STATEMENTS {
             let statement = own.prepare(text)?;

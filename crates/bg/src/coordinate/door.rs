@@ -146,9 +146,10 @@ impl Door {
     /// leave.
     fn take_place(&self, from: SocketAddr) -> Option<SocketAddr> {
         let waiting = self.0.waiting.fetch_add(1, Ordering::Relaxed);
-        let patience = match waiting < WAITING_MAX {
-            true => ENDS_WITHIN,
-            false => Duration::ZERO,
+        let patience = if waiting < WAITING_MAX {
+            ENDS_WITHIN
+        } else {
+            Duration::ZERO
         };
         let is_taken = |place: &mut Option<SocketAddr>| place.is_some();
         let left = &self.0.left;

@@ -190,9 +190,10 @@ fn standard_error(values: &[f64]) -> f64 {
 }
 
 fn share(bad: f64, reads: f64) -> f64 {
-    match bad > 0.0 {
-        true => 100.0 * bad / reads.max(bad),
-        false => 0.0,
+    if bad > 0.0 {
+        100.0 * bad / reads.max(bad)
+    } else {
+        0.0
     }
 }
 

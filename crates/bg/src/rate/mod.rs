@@ -341,9 +341,10 @@ impl Bench<'_> {
         };
         let spent = self.laboratory.now().saturating_sub(self.began);
         // Connecting and validating also take time.
-        let slower = match self.asked.is_zero() {
-            true => 1.0,
-            false => (spent.as_secs_f64() / self.asked.as_secs_f64()).max(1.0),
+        let slower = if self.asked.is_zero() {
+            1.0
+        } else {
+            (spent.as_secs_f64() / self.asked.as_secs_f64()).max(1.0)
         };
         let plan = self.plan;
         let due = 2 * plan.warmup + plan.trial.max(self.longer) + plan.sla.duration;
@@ -361,9 +362,10 @@ impl Bench<'_> {
     /// Runs an experiment and returns its index.
     fn run(&mut self, load: u64, purpose: Purpose) -> Result<usize, End> {
         let confirms = matches!(purpose, Purpose::Confirm | Purpose::BackOff);
-        let asked = match confirms {
-            true => self.plan.sla.duration,
-            false => self.plan.trial.max(self.longer),
+        let asked = if confirms {
+            self.plan.sla.duration
+        } else {
+            self.plan.trial.max(self.longer)
         };
         let longest = LONGEST.max(self.plan.sla.duration);
         let mut duration = asked;

@@ -63,12 +63,13 @@ impl Worker {
     /// Performs a read. Holds the viewing member if each member acts for one thread at a time.
     async fn look(&self, action: Action, turn: Turn) -> Result<(), Over> {
         // The possible contents of a feed depend on the member's friendships, so these must not change during the read.
-        let held = match self.conduct().unique_reads || action == Action::ViewFeed {
-            true => match self.hold_drawn() {
+        let held = if self.conduct().unique_reads || action == Action::ViewFeed {
+            match self.hold_drawn() {
                 Some(held) => Some(held),
                 None => return self.skip(action, turn),
-            },
-            false => None,
+            }
+        } else {
+            None
         };
         if let (Action::ViewFeed, Some(own)) = (action, &held) {
             return self.view_feed(turn, own).await;
@@ -169,9 +170,12 @@ impl Worker {
         let known = own.relations();
         let mut random = self.random.borrow_mut();
         (0..2 * PARTNER_TRIES)
-            .map(|attempt| match attempt < PARTNER_TRIES {
-                true => self.setup.drawing.draw(&mut random),
-                false => self.setup.drawing.any(&mut random),
+            .map(|attempt| {
+                if attempt < PARTNER_TRIES {
+                    self.setup.drawing.draw(&mut random)
+                } else {
+                    self.setup.drawing.any(&mut random)
+                }
             })
             .filter(|other| *other != own.member() && !known.knows(*other))
             .find_map(|other| self.state.hold(other))

@@ -258,14 +258,18 @@ impl Worker {
     ) -> Result<(), Over> {
         let (member, inviter) = (own.member(), other.member());
         let accepts = action == Action::AcceptFriendRequest;
-        let call = self.call(action, turn, |client| match accepts {
-            true => client.accept_friend_request(member, inviter),
-            false => client.reject_friend_request(member, inviter),
+        let call = self.call(action, turn, |client| {
+            if accepts {
+                client.accept_friend_request(member, inviter)
+            } else {
+                client.reject_friend_request(member, inviter)
+            }
         });
         let (span, result) = call.await?;
-        let after = match accepts {
-            true => Relation::Friend,
-            false => Relation::None,
+        let after = if accepts {
+            Relation::Friend
+        } else {
+            Relation::None
         };
         let change = (Relation::Inviter, after);
         self.related(action, turn, span, result, own, other, change);

@@ -163,9 +163,10 @@ impl Process {
             self.setup.workers,
             &mut |progress| {
                 tell(progress);
-                match self.live.is_over() {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
+                if self.live.is_over() {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
                 }
             },
         )?;
@@ -305,9 +306,10 @@ impl Process {
         (self.gate, self.on_second) = (gate, on_second);
         let warmed = warmed?;
         let due = |one: &ActionMeasured| one.calls() + one.skipped;
-        match warmed.actions.iter().map(due).sum::<u64>() < actions {
-            true => Err("it was told to end during the warm-up".to_owned()),
-            false => Ok(()),
+        if warmed.actions.iter().map(due).sum::<u64>() < actions {
+            Err("it was told to end during the warm-up".to_owned())
+        } else {
+            Ok(())
         }
     }
 

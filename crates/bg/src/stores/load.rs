@@ -70,9 +70,10 @@ pub fn load_from(
     workers: usize,
     tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(), String> {
-    let loaded = match store.is_hollow() {
-        true => Loaded::new(&**store, population),
-        false => Loaded::resumed(&**store, population)?,
+    let loaded = if store.is_hollow() {
+        Loaded::new(&**store, population)
+    } else {
+        Loaded::resumed(&**store, population)?
     };
     let fail = |why: Failure| format!("cannot go on loading into {}: {why}", store.name());
     runtime()?.block_on(loaded.begin(&**store)).map_err(fail)?;

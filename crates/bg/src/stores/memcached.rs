@@ -117,9 +117,10 @@ impl Memcached {
                 _ => Err(odd(line)),
             };
         };
-        let value = match line.starts_with("VA") {
-            true => reply.slice(end..reply.len() - 2),
-            false => Bytes::new(),
+        let value = if line.starts_with("VA") {
+            reply.slice(end..reply.len() - 2)
+        } else {
+            Bytes::new()
         };
         let (Some(flags), Some(cas)) = (flag(rest, 'f'), flag(rest, 'c')) else {
             return Err(odd(line));
@@ -211,9 +212,10 @@ const LINE_SIZE_MAX: usize = 2048;
 impl Framing for Meta {
     fn size(bytes: &[u8]) -> Result<Option<usize>, String> {
         let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_SIZE_MAX)]) else {
-            return match bytes.len() < LINE_SIZE_MAX {
-                true => Ok(None),
-                false => Err("memcached answered no line".to_owned()),
+            return if bytes.len() < LINE_SIZE_MAX {
+                Ok(None)
+            } else {
+                Err("memcached answered no line".to_owned())
             };
         };
         let line = &bytes[..=end];

@@ -285,9 +285,10 @@ impl Connected {
         change: impl FnOnce(&mut Changing, &mut Changing) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let members = self.world.members.len();
-        match one != other && (one.max(other) as usize) < members {
-            true => self.world.both(one, other, change),
-            false => refuse("no such two members"),
+        if one != other && (one.max(other) as usize) < members {
+            self.world.both(one, other, change)
+        } else {
+            refuse("no such two members")
         }
     }
 }
@@ -354,9 +355,10 @@ impl Client for Connected {
     fn reject_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
         at_once(move || {
             let (_, mut changing) = self.world.member(invitee)?;
-            match take(&mut changing.inviters, inviter) {
-                true => Ok(()),
-                false => refuse("no such invitation"),
+            if take(&mut changing.inviters, inviter) {
+                Ok(())
+            } else {
+                refuse("no such invitation")
             }
         })
     }
@@ -365,9 +367,10 @@ impl Client for Connected {
         at_once(move || {
             self.change(member, friend, |one, other| {
                 let were = take(&mut one.friends, friend) && take(&mut other.friends, member);
-                match were {
-                    true => Ok(()),
-                    false => refuse("they are no friends"),
+                if were {
+                    Ok(())
+                } else {
+                    refuse("they are no friends")
                 }
             })
         })

@@ -107,13 +107,12 @@ impl Parameters {
         })?;
         let parameters: Parameters =
             serde_json::from_slice(&text).map_err(|why| format!("{}: {why}", path.display()))?;
-        let friendships = match parameters.graph {
-            false => Friendships::Lattice,
-            true => {
-                let path = folder.join(EDGES);
-                let bytes = fs::read(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-                Friendships::Graph(Arc::new(graph_of(&path, &bytes, parameters.members)?))
-            }
+        let friendships = if parameters.graph {
+            let path = folder.join(EDGES);
+            let bytes = fs::read(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+            Friendships::Graph(Arc::new(graph_of(&path, &bytes, parameters.members)?))
+        } else {
+            Friendships::Lattice
         };
         let communities = match &parameters.communities {
             None => None,
@@ -189,9 +188,10 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
 
 /// Converts a change of a list to its record. Counts are the sizes of lists, so they need no records of their own.
 pub fn what(change: Change) -> What {
-    match change.put {
-        true => What::PutElement(change.element),
-        false => What::RemoveElement(change.element),
+    if change.put {
+        What::PutElement(change.element)
+    } else {
+        What::RemoveElement(change.element)
     }
 }
 
@@ -207,9 +207,10 @@ pub(crate) fn before(state: &State, tell: &mut dyn FnMut(Record)) {
             span: Span::new(0, 0).expect("an instant"),
             session,
             action: BEFORE_ACTION,
-            outcome: match change.certain {
-                true => Outcome::Done,
-                false => Outcome::Unknown,
+            outcome: if change.certain {
+                Outcome::Done
+            } else {
+                Outcome::Unknown
             },
             what: what(change),
         });

@@ -176,9 +176,12 @@ fn a_full_disk_ends_the_judging_with_an_error_that_says_what_to_do() {
         // Fails at the first write that reaches the disk, at a later write, or at the creation of the last part.
         |path| Ok(Box::new(Full(File::create_new(path)?, 0))),
         |path| Ok(Box::new(Full(File::create_new(path)?, 2))),
-        |path| match path.ends_with("part-009.trace") {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(Box::new(File::create_new(path)?)),
+        |path| {
+            if path.ends_with("part-009.trace") {
+                Err(io::ErrorKind::StorageFull.into())
+            } else {
+                Ok(Box::new(File::create_new(path)?))
+            }
         },
     ];
     for create in creators {

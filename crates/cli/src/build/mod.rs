@@ -322,9 +322,12 @@ pub fn run(command: BuildCommand) -> Result<(), Failure> {
         ));
     }
     let before = against.as_deref().map(Earlier::read).transpose()?;
-    let judge = |folder: &Path| match gates.is_any() {
-        true => gates.judge(folder, before.as_ref()),
-        false => Ok(()),
+    let judge = |folder: &Path| {
+        if gates.is_any() {
+            gates.judge(folder, before.as_ref())
+        } else {
+            Ok(())
+        }
     };
     let built = match place.as_local() {
         Some(folder) if gates.is_any() => {
@@ -593,11 +596,10 @@ pub fn temp_folder(parent: Option<&Path>) -> Result<tempfile::TempDir, Failure> 
 
 /// Formats an input for messages: a URL without credentials and query, or a path as given.
 fn shown(input: &str) -> String {
-    match input.contains("://") {
-        true => {
-            Location::parse(input).map_or_else(|_| "a URL".to_owned(), |place| place.to_string())
-        }
-        false => input.to_owned(),
+    if input.contains("://") {
+        Location::parse(input).map_or_else(|_| "a URL".to_owned(), |place| place.to_string())
+    } else {
+        input.to_owned()
     }
 }
 

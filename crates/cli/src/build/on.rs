@@ -125,11 +125,12 @@ impl Fetched {
         let copied = copy_segments(url, &manifest, &roots, path);
         // On a server, another version may have become live meanwhile, with other segments or without some of them.
         let is_same = copy(url, Manifest::FILE, path)? && read_manifest(path)? == manifest;
-        match is_same {
-            true => copied.map(|()| Fetched { folder, roots }),
-            false => Err(Failure::new(format!(
+        if is_same {
+            copied.map(|()| Fetched { folder, roots })
+        } else {
+            Err(Failure::new(format!(
                 "the version at {url} was replaced while it was copied; run the command again"
-            ))),
+            )))
         }
     }
 }

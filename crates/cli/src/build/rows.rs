@@ -214,9 +214,10 @@ impl RowSink for Sink<'_> {
     }
 
     fn check(&mut self) -> Result<(), SinkError> {
-        match interrupt::is_interrupted() {
-            true => Err("interrupted".into()),
-            false => Ok(()),
+        if interrupt::is_interrupted() {
+            Err("interrupted".into())
+        } else {
+            Ok(())
         }
     }
 

@@ -132,9 +132,10 @@ pub fn abort_push(args: AbortPushArgs) -> Result<(), Failure> {
         store: store.clone(),
     };
     let answer = args.server.admin()?.cluster_ask(&ask)?;
-    match args.json {
-        true => output::print_json(&serde_json::json!({"store": store, "answer": answer})),
-        false => output::print_line(&format!("{store}: {answer}")),
+    if args.json {
+        output::print_json(&serde_json::json!({"store": store, "answer": answer}))
+    } else {
+        output::print_line(&format!("{store}: {answer}"))
     }
 }
 
@@ -158,9 +159,10 @@ pub fn join(JoinArgs { ask }: JoinArgs) -> Result<(), Failure> {
             .filter(has)
             .map(|run| u64::from(run.to - run.from) + 1)
             .sum();
-        match member.state == "joining" {
-            true => Ok(u64::MAX),
-            false => Ok(left),
+        if member.state == "joining" {
+            Ok(u64::MAX)
+        } else {
+            Ok(left)
         }
     })
 }
@@ -191,9 +193,10 @@ pub fn keep(args: KeepArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
     member(&admin.cluster()?, &node)?;
     let answer = admin.cluster_ask(&ClusterAsk::Keep { node })?;
-    match args.json {
-        true => output::print_json(&serde_json::json!({"node": args.node, "answer": answer})),
-        false => output::print_line(&format!("{}: {answer}", args.node)),
+    if args.json {
+        output::print_json(&serde_json::json!({"node": args.node, "answer": answer}))
+    } else {
+        output::print_line(&format!("{}: {answer}", args.node))
     }
 }
 
@@ -207,9 +210,10 @@ fn run(
     let node = args.node.as_str();
     let preview = preview(&admin, wish, node)?;
     if args.plan {
-        return match args.json {
-            true => output::print_json(&preview),
-            false => output::print_line(&moves::told(&preview)),
+        return if args.json {
+            output::print_json(&preview)
+        } else {
+            output::print_line(&moves::told(&preview))
         };
     }
     if !args.json {

@@ -193,9 +193,10 @@ fn find(args: &CertsArgs, kind: Kind, named: &Named) -> Result<(PathBuf, Vec<Str
             kind.word()
         )));
     }
-    let hosts = match named.hosts.is_empty() {
-        true => before.map(str::to_owned).collect(),
-        false => named.hosts.clone(),
+    let hosts = if named.hosts.is_empty() {
+        before.map(str::to_owned).collect()
+    } else {
+        named.hosts.clone()
     };
     Ok((folder, hosts))
 }

@@ -47,9 +47,10 @@ pub fn plan(args: PlanArgs) -> Result<(), Failure> {
     if plan.nodes.is_empty() {
         return Err(Failure::refused("no node would be left to have any slot"));
     }
-    match args.json {
-        true => output::print_json(&plan),
-        false => output::print_line(&planned(&plan)),
+    if args.json {
+        output::print_json(&plan)
+    } else {
+        output::print_line(&planned(&plan))
     }
 }
 

@@ -94,20 +94,22 @@ pub fn recover(args: RecoverArgs) -> Result<(), Failure> {
         output::print_line(&told(&plan))?;
     }
     if !args.yes {
-        return match args.json {
-            true => output::print_json(&plan),
-            false => output::print_line(
+        return if args.json {
+            output::print_json(&plan)
+        } else {
+            output::print_line(
                 "\nNothing is written yet. To write this map: the same command with --yes",
-            ),
+            )
         };
     }
     request.write = true;
     let written = admin.cluster_recover(&request)?;
-    match args.json {
-        true => output::print_json(&written),
-        false => output::print_line(
+    if args.json {
+        output::print_json(&written)
+    } else {
+        output::print_line(
             "\nThe map is written. Nodes take it up within seconds: larder cluster status --wait",
-        ),
+        )
     }
 }
 
@@ -153,9 +155,10 @@ fn refuse_unknown(without: &[String], plan: &ClusterRecovery) -> Result<(), Fail
 }
 
 fn ask(args: &RecoverArgs, name: &str, http: &str) -> Result<ClusterKept, String> {
-    let scheme = match args.server.server.starts_with("https://") {
-        true => "https",
-        false => "http",
+    let scheme = if args.server.server.starts_with("https://") {
+        "https"
+    } else {
+        "http"
     };
     let server = ServerArgs {
         server: format!("{scheme}://{http}"),
@@ -163,9 +166,10 @@ fn ask(args: &RecoverArgs, name: &str, http: &str) -> Result<ClusterKept, String
     };
     let admin = server.admin().map_err(|failure| failure.message)?;
     let kept = admin.cluster_kept().map_err(|error| error.to_string())?;
-    match kept.node == name {
-        true => Ok(kept),
-        false => Err(format!("it says that it is node {}", kept.node)),
+    if kept.node == name {
+        Ok(kept)
+    } else {
+        Err(format!("it says that it is node {}", kept.node))
     }
 }
 

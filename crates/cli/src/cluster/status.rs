@@ -51,9 +51,12 @@ pub struct StatusArgs {
 
 pub fn run(args: StatusArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
-    let show = |status: &ClusterStatus| match args.json {
-        true => output::print_json(status),
-        false => output::print_line(&told(status)),
+    let show = |status: &ClusterStatus| {
+        if args.json {
+            output::print_json(status)
+        } else {
+            output::print_line(&told(status))
+        }
     };
     interrupt::listen()?;
     if args.watch {
@@ -182,9 +185,10 @@ fn is_off(clock: &ClusterClock) -> bool {
 
 fn skewed(clock: &ClusterClock, node: &str) -> String {
     let seconds = clock.ahead_ms.unsigned_abs() as f64 / 1_000.0;
-    let way = match clock.ahead_ms < 0 {
-        true => "behind",
-        false => "ahead of",
+    let way = if clock.ahead_ms < 0 {
+        "behind"
+    } else {
+        "ahead of"
     };
     format!(
         "the clock of {} is {seconds:.1} s {way} that of {node}: rows expire by the clock of their slot's owner, so have all machines synchronize theirs (NTP)",
@@ -220,9 +224,10 @@ fn members(members: &[ClusterMember]) -> String {
         if it.roles != "both" {
             state += &format!(" ({})", it.roles);
         }
-        let share = match it.slots_share > 0.0 {
-            true => format!("{:.0}%", 100.0 * f64::from(it.slots_owned) / it.slots_share),
-            false => "-".to_owned(),
+        let share = if it.slots_share > 0.0 {
+            format!("{:.0}%", 100.0 * f64::from(it.slots_owned) / it.slots_share)
+        } else {
+            "-".to_owned()
         };
         let or_dash = |text: &str| {
             if text.is_empty() {

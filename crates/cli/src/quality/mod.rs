@@ -287,12 +287,13 @@ fn refused(verdicts: &[Verdict], left: &str) -> Result<(), Failure> {
         .filter(|verdict| !verdict.is_passed)
         .map(|verdict| verdict.told.as_str())
         .collect();
-    match told.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::refused(format!(
+    if told.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::refused(format!(
             "a gate refuses the version: {}; correct the input, or the gate if the version is right; {left}",
             told.join("; ")
-        ))),
+        )))
     }
 }
 

@@ -77,9 +77,10 @@ fn gates(out: &mut String, verdicts: &[Verdict]) -> fmt::Result {
     // Failed gates come first.
     let (failed, passed): (Vec<_>, Vec<_>) = verdicts.iter().partition(|it| !it.is_passed);
     for verdict in failed.into_iter().chain(passed) {
-        let (class, word) = match verdict.is_passed {
-            true => ("met", "passed"),
-            false => ("missed", "refused"),
+        let (class, word) = if verdict.is_passed {
+            ("met", "passed")
+        } else {
+            ("missed", "refused")
         };
         writeln!(
             out,
@@ -123,9 +124,10 @@ fn columns(out: &mut String, manifest: &Manifest, before: Option<&Earlier>) -> f
 
 /// Returns the same column of the previous version. The key corresponds to the key, whatever its name.
 fn same<'a>(column: &Column, profile: &Profile, earlier: &'a Profile) -> Option<&'a Column> {
-    match std::ptr::eq(column, &profile.key) {
-        true => Some(&earlier.key),
-        false => earlier.columns.iter().find(|it| it.name == column.name),
+    if std::ptr::eq(column, &profile.key) {
+        Some(&earlier.key)
+    } else {
+        earlier.columns.iter().find(|it| it.name == column.name)
     }
 }
 
@@ -181,20 +183,22 @@ fn table(out: &mut String, profile: &Profile, earlier: Option<&Profile>) -> fmt:
         .filter(|it| profile.columns.iter().all(|own| own.name != it.name))
         .map(|it| it.name.as_str())
         .collect();
-    match gone.is_empty() {
-        true => Ok(()),
-        false => writeln!(
+    if gone.is_empty() {
+        Ok(())
+    } else {
+        writeln!(
             out,
             "<p class=warning>Gone since the version before: {}.</p>",
             escape(&gone.join(", "))
-        ),
+        )
     }
 }
 
 fn psi(shift: &Shift) -> String {
-    match shift.psi.is_finite() {
-        true => format!("{:.3}", shift.psi),
-        false => "another kind".to_owned(),
+    if shift.psi.is_finite() {
+        format!("{:.3}", shift.psi)
+    } else {
+        "another kind".to_owned()
     }
 }
 
@@ -221,13 +225,14 @@ fn distribution(
         escape(&column.name),
         capital("share of the rows"),
         shift.by.name(),
-        match is_compared {
-            true => format!(
+        if is_compared {
+            format!(
                 "; shift {}, of which chance alone may make {:.3}",
                 psi(&shift),
                 shift.chance
-            ),
-            false => String::new(),
+            )
+        } else {
+            String::new()
         }
     )?;
     let shown: Vec<Pair> = shift

@@ -122,9 +122,10 @@ pub fn typed(arguments: &[Vec<u8>]) -> String {
     let words = arguments.iter().map(|argument| {
         let word = String::from_utf8_lossy(argument);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:/@%+=".contains(c);
-        match !word.is_empty() && word.chars().all(is_plain) {
-            true => word.into_owned(),
-            false => format!("'{}'", word.replace('\'', r"'\''")),
+        if !word.is_empty() && word.chars().all(is_plain) {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
         }
     });
     words.collect::<Vec<_>>().join(" ")

@@ -22,11 +22,12 @@ impl Layout {
     /// The space does not exist, or there was no reply.
     pub fn of(nodes: &Nodes, space: &str) -> Result<Layout, Failure> {
         let reply = nodes.words(&["FT.INFO", space]).map_err(|failure| {
-            match failure.message.contains("Unknown index") {
-                true => Failure::not_found(format!(
+            if failure.message.contains("Unknown index") {
+                Failure::not_found(format!(
                     "there is no space {space:?}; `larder space list` shows those that there are"
-                )),
-                false => failure,
+                ))
+            } else {
+                failure
             }
         })?;
         let subspaces = value(&reply, "subspaces").map(items).unwrap_or_default();

@@ -30,9 +30,10 @@ impl Nodes {
             certificate: args.tls_cert.clone(),
             key: args.tls_key.clone(),
         };
-        let tls = match admin.url().starts_with("https") {
-            true => Some(Tls::open(&files)?),
-            false => None,
+        let tls = if admin.url().starts_with("https") {
+            Some(Tls::open(&files)?)
+        } else {
+            None
         };
         let options = ClusterOptions {
             password: args.password.clone(),

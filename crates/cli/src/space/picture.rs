@@ -26,17 +26,19 @@ pub fn page(plan: &Plan) -> String {
 fn head(out: &mut String, plan: &Plan) -> fmt::Result {
     let chosen = &plan.report.chosen;
     let lists = subspaces(&chosen.subspaces, is_thesis(plan));
-    let title = match is_simpler(plan) {
-        true => "Chosen subspaces",
-        false => "Best subspaces",
+    let title = if is_simpler(plan) {
+        "Chosen subspaces"
+    } else {
+        "Best subspaces"
     };
     writeln!(out, "<h1>{title}: {}</h1>", escape(&lists))?;
-    let by = match is_thesis(plan) {
-        true => "by the thesis's model".to_owned(),
-        false => format!(
+    let by = if is_thesis(plan) {
+        "by the thesis's model".to_owned()
+    } else {
+        format!(
             "on {} servers, {} of each object and copy, with {} clients",
             plan.servers.servers, plan.servers.replicas, plan.servers.clients
-        ),
+        )
     };
     writeln!(
         out,

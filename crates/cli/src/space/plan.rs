@@ -132,9 +132,10 @@ fn named(mut workload: Workload) -> Workload {
         let several = class.one_of.keys().map(|name| format!("{name} (several)"));
         let ranges = class.range.keys().map(|name| format!("{name} (range)"));
         let by: Vec<String> = values.chain(several).chain(ranges).collect();
-        class.name = match by.is_empty() {
-            true => "all objects".to_owned(),
-            false => format!("by {}", by.join(", ")),
+        class.name = if by.is_empty() {
+            "all objects".to_owned()
+        } else {
+            format!("by {}", by.join(", "))
         };
     }
     for class in (workload.modifications.iter_mut()).filter(|it| it.name.is_empty()) {

@@ -153,8 +153,8 @@ pub fn compared(plan: &Plan) -> Vec<(String, &Prediction)> {
 
 fn configurations(plan: &Plan) -> String {
     let is_thesis = is_thesis(plan);
-    let mut table = match is_thesis {
-        true => Table::new([
+    let mut table = if is_thesis {
+        Table::new([
             Column::Text(""),
             Column::Number("ops/s"),
             Column::Number("of best"),
@@ -162,8 +162,9 @@ fn configurations(plan: &Plan) -> String {
             Column::Number("regions"),
             Column::Number("memory"),
             Column::Text("subspaces"),
-        ]),
-        false => Table::new([
+        ])
+    } else {
+        Table::new([
             Column::Text(""),
             Column::Number("ops/s"),
             Column::Number("at most"),
@@ -174,15 +175,15 @@ fn configurations(plan: &Plan) -> String {
             Column::Number("regions"),
             Column::Number("memory"),
             Column::Text("subspaces"),
-        ]),
+        ])
     };
     let best = plan.report.best.capacity;
     for (name, it) in compared(plan) {
         let memory = bytes(it.storage_bytes as u64);
         let of_best = percent(it.capacity / best);
         let subspaces = subspaces(&it.subspaces, is_thesis);
-        let row = match is_thesis {
-            true => vec![
+        let row = if is_thesis {
+            vec![
                 name,
                 decimal(it.throughput),
                 of_best,
@@ -190,8 +191,9 @@ fn configurations(plan: &Plan) -> String {
                 short(it.regions),
                 memory,
                 subspaces,
-            ],
-            false => vec![
+            ]
+        } else {
+            vec![
                 name,
                 count(it.throughput as u64),
                 count(it.capacity as u64),
@@ -202,7 +204,7 @@ fn configurations(plan: &Plan) -> String {
                 short(it.regions),
                 memory,
                 subspaces,
-            ],
+            ]
         };
         table.row(row);
     }
@@ -232,9 +234,12 @@ fn classes(chosen: &Prediction, is_thesis: bool) -> String {
     ]);
     for it in &chosen.classes {
         let is_query = it.kind == ClassKind::Query;
-        let of_query = |number: f64| match is_query {
-            true => short(number),
-            false => "-".to_owned(),
+        let of_query = |number: f64| {
+            if is_query {
+                short(number)
+            } else {
+                "-".to_owned()
+            }
         };
         table.row([
             it.name.clone(),
@@ -306,16 +311,18 @@ pub fn proof(plan: &Plan) -> String {
     let is_guessed = !plan.servers.guessed.is_empty();
     if !is_thesis(plan) && (is_guessed || plan.unrecorded > 0.0) {
         // A smaller gap is a rounding error.
-        let by = match proof.gap > 1e-9 {
-            true => format!(" by more than {}", percent(proof.gap)),
-            false => String::new(),
+        let by = if proof.gap > 1e-9 {
+            format!(" by more than {}", percent(proof.gap))
+        } else {
+            String::new()
         };
-        let (input, better) = match is_guessed {
-            true => (
+        let (input, better) = if is_guessed {
+            (
                 "guessed costs",
                 "measured costs may choose another (larder space calibrate)",
-            ),
-            false => ("a part of the workload", "the rest may choose another"),
+            )
+        } else {
+            ("a part of the workload", "the rest may choose another")
         };
         return format!(
             "by {input} no set of {layouts} possible subspaces is better{by}; {better}"
@@ -324,12 +331,13 @@ pub fn proof(plan: &Plan) -> String {
     if proof.is_exhaustive {
         return format!("all sets of {layouts} possible subspaces were tried: nothing is better");
     }
-    match proof.is_proven {
-        true => format!("proven: no set of {layouts} possible subspaces is better"),
-        false => format!(
+    if proof.is_proven {
+        format!("proven: no set of {layouts} possible subspaces is better")
+    } else {
+        format!(
             "no set of {layouts} possible subspaces is better by more than {}",
             percent(proof.gap)
-        ),
+        )
     }
 }
 

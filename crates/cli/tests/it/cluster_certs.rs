@@ -128,9 +128,10 @@ fn nothing_is_overwritten_and_only_its_user_reads_it() {
         assert_eq!(mode(Path::new(&folder)), 0o700, "{folder}");
         for entry in std::fs::read_dir(&folder).expect("a folder") {
             let path = entry.expect("an entry").path();
-            match path.is_dir() {
-                true => folders.push(path.to_str().expect("text").to_owned()),
-                false => assert_eq!(mode(&path), 0o600, "{}", path.display()),
+            if path.is_dir() {
+                folders.push(path.to_str().expect("text").to_owned())
+            } else {
+                assert_eq!(mode(&path), 0o600, "{}", path.display())
             }
             seen += 1;
         }

@@ -125,9 +125,12 @@ fn timeless(text: &str) -> String {
         !next.is_some_and(is_time)
     });
     // On a busy machine, milliseconds replace the microseconds of the page.
-    let without_scale = |word: &str| match word.lines().next().is_some_and(is_time) {
-        true => word.trim_start_matches(['µ', 'm']).to_owned(),
-        false => word.to_owned(),
+    let without_scale = |word: &str| {
+        if word.lines().next().is_some_and(is_time) {
+            word.trim_start_matches(['µ', 'm']).to_owned()
+        } else {
+            word.to_owned()
+        }
     };
     let kept = kept.map(|at| without_scale(words[at]));
     kept.collect::<Vec<_>>().join(" ")

@@ -9,13 +9,16 @@ use crate::support::{Server, run_failing, run_ok, spawn_server, spawn_server_wit
 /// Writes 1600 rows with prices, `nulls` of which are null and the others shifted by `add`. Three in four names are
 /// not empty.
 fn prices(folder: &Path, name: &str, nulls: usize, add: u64) -> PathBuf {
-    let line = |row: usize| match row < nulls {
-        true => format!("{{\"sku\":{row},\"price\":null,\"name\":\"n\"}}\n"),
-        false => format!(
-            "{{\"sku\":{row},\"price\":{},\"name\":\"{}\"}}\n",
-            row as u64 * 7919 % 1600 + add,
-            if row.is_multiple_of(4) { "" } else { "n" }
-        ),
+    let line = |row: usize| {
+        if row < nulls {
+            format!("{{\"sku\":{row},\"price\":null,\"name\":\"n\"}}\n")
+        } else {
+            format!(
+                "{{\"sku\":{row},\"price\":{},\"name\":\"{}\"}}\n",
+                row as u64 * 7919 % 1600 + add,
+                if row.is_multiple_of(4) { "" } else { "n" }
+            )
+        }
     };
     let path = folder.join(format!("{name}.jsonl"));
     std::fs::write(&path, (0..1600).map(line).collect::<String>()).expect("written");

@@ -301,10 +301,11 @@ fn an_apply_that_is_killed_goes_on_when_it_is_run_again() {
     // A change in progress is continued without a confirmation.
     let again = applying(&server, &[&plan]).wait_with_output().unwrap();
     let (told, error) = (text(&again.stdout), text(&again.stderr));
-    let is_done = match again.status.success() {
-        true => told.contains("hotels: goes on to city:") && told.contains("hotels has city:"),
+    let is_done = if again.status.success() {
+        told.contains("hotels: goes on to city:") && told.contains("hotels has city:")
+    } else {
         // The change completed before the kill.
-        false => error.contains("has the subspaces of this plan already"),
+        error.contains("has the subspaces of this plan already")
     };
     assert!(is_done, "{told}{error}");
     assert!(!is_filling(&server));

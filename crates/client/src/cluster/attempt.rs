@@ -34,9 +34,10 @@ pub(crate) enum Progress {
 
 impl Attempt {
     pub fn ends_at(&self) -> Instant {
-        match self.connection.has_sent {
-            true => self.until,
-            false => self.until.min(self.sent_until),
+        if self.connection.has_sent {
+            self.until
+        } else {
+            self.until.min(self.sent_until)
         }
     }
 

@@ -33,9 +33,10 @@ impl Line {
             None => has_more,
             Some(tls) => tls.wants_write() || (has_more && !tls.is_handshaking()),
         };
-        match writes {
-            true => PollFlags::IN | PollFlags::OUT,
-            false => PollFlags::IN,
+        if writes {
+            PollFlags::IN | PollFlags::OUT
+        } else {
+            PollFlags::IN
         }
     }
 

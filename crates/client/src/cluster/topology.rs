@@ -179,9 +179,10 @@ pub(crate) fn address(host: &str, port: u16, asked: &str) -> String {
         "" | "?" => asked.rsplit_once(':').map_or(asked, |(host, _)| host),
         host => host,
     };
-    match host.contains(':') && !host.starts_with('[') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
     }
 }
 

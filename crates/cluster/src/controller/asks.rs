@@ -173,12 +173,15 @@ fn fate(world: &World<'_>, id: &AskId, ask: &Ask) -> Fate {
                 Some(_) => Fate::Change(Change::VersionRemoved { store, version }),
             }
         }
-        Ask::RemoveStore { store } => match world.map.stores().contains_key(store) {
-            false => Fate::Done(format!("there is no store {store}")),
-            true => Fate::Change(Change::StoreRemoved {
-                store: store.clone(),
-            }),
-        },
+        Ask::RemoveStore { store } => {
+            if world.map.stores().contains_key(store) {
+                Fate::Change(Change::StoreRemoved {
+                    store: store.clone(),
+                })
+            } else {
+                Fate::Done(format!("there is no store {store}"))
+            }
+        }
         Ask::DefineTable { name, text } => define(world, What::Table, name, text, false),
         Ask::DefineJoin {
             name,
@@ -293,11 +296,12 @@ fn roll_back(world: &World<'_>, id: &AskId, name: &StoreName, to: Option<Version
 fn set_spaces(world: &World<'_>, sets: &[SpaceSet]) -> Fate {
     let spaces = world.map.spaces();
     let is_so = |set: &SpaceSet| spaces.get(&set.name) == set.record.as_ref();
-    match sets.iter().all(is_so) {
-        true => Fate::Done("they are defined so".to_owned()),
-        false => Fate::Change(Change::SpacesSet {
+    if sets.iter().all(is_so) {
+        Fate::Done("they are defined so".to_owned())
+    } else {
+        Fate::Change(Change::SpacesSet {
             sets: sets.to_vec(),
-        }),
+        })
     }
 }
 
@@ -322,11 +326,12 @@ fn undefine(world: &World<'_>, what: What, name: &str) -> Fate {
         What::Table => world.map.tables().contains_key(name),
         What::Join => world.map.joins().contains_key(name),
     };
-    match is_known {
-        false => Fate::Done(format!("{name} is not defined")),
-        true => Fate::Change(Change::Undefined {
+    if is_known {
+        Fate::Change(Change::Undefined {
             what,
             name: name.to_owned(),
-        }),
+        })
+    } else {
+        Fate::Done(format!("{name} is not defined"))
     }
 }

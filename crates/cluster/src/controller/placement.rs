@@ -101,9 +101,10 @@ fn taken(world: &World<'_>, base: &[Node], unreached: &[NodeId], why: &str) -> O
         settings.spare_percent,
     );
     let old: Vec<(SlotRange, NodeId)> = map.outputs().collect();
-    let outputs = match compute.is_empty() {
-        true => Vec::new(),
-        false => place_outputs(&old, &compute, settings.spare_percent),
+    let outputs = if compute.is_empty() {
+        Vec::new()
+    } else {
+        place_outputs(&old, &compute, settings.spare_percent)
     };
     world.change(
         Change::PlacementTaken {

@@ -59,10 +59,13 @@ impl Standing {
         for node in holders {
             let report = world.report(node);
             match report.and_then(|report| report.progress(name, version)) {
-                Some(Progress::Ready { digest }) => match report.is_some_and(|it| it.has(name, store, version)) {
-                    true => standing.ready.push(node),
-                    false => standing.failed.push((node, format!("it pulled digest {digest}, not the one that was pushed; the source has changed, or is damaged"))),
-                },
+                Some(Progress::Ready { digest }) => {
+                    if report.is_some_and(|it| it.has(name, store, version)) {
+                        standing.ready.push(node)
+                    } else {
+                        standing.failed.push((node, format!("it pulled digest {digest}, not the one that was pushed; the source has changed, or is damaged")))
+                    }
+                }
                 Some(Progress::Failed { why }) => standing.failed.push((node, why.clone())),
                 Some(Progress::Pulling { bytes, .. }) => {
                     standing.bytes += bytes;

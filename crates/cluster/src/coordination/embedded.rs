@@ -161,10 +161,13 @@ fn lock(folder: &Path) -> Result<File, Error> {
 }
 
 fn read(path: &Path) -> Result<Stored, Error> {
-    let is_regular = |it: fs::Metadata| match it.is_file() {
-        true => Ok(()),
-        // A read of a pipe would wait forever.
-        false => Err(io::Error::other("it is not a regular file")),
+    let is_regular = |it: fs::Metadata| {
+        if it.is_file() {
+            Ok(())
+        } else {
+            // A read of a pipe would wait forever.
+            Err(io::Error::other("it is not a regular file"))
+        }
     };
     let read = fs::metadata(path).and_then(is_regular);
     let text = match read.and_then(|()| fs::read(path)) {

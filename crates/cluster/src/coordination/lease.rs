@@ -63,9 +63,10 @@ impl Lease {
 
     /// The first time at which the lease is possibly not held; zero if it has ended.
     pub fn held_until_ms(&self) -> u64 {
-        match self.has_ended {
-            true => 0,
-            false => self.sent_at_ms + self.ttl_ms - self.ttl_ms / MARGIN_PART,
+        if self.has_ended {
+            0
+        } else {
+            self.sent_at_ms + self.ttl_ms - self.ttl_ms / MARGIN_PART
         }
     }
 

@@ -191,9 +191,10 @@ mod tests {
                     let is_right = mirror.entries().eq(&store.read(&keys).entries);
                     let recent = store.recent(&keys, mirror.checked());
                     assert_eq!(mirror.agrees(&recent), is_right, "seed {seed}");
-                    match is_right {
-                        true => right += 1,
-                        false => wrong += 1,
+                    if is_right {
+                        right += 1
+                    } else {
+                        wrong += 1
                     }
                     if !is_right {
                         mirror.take_all(store.read(&keys));

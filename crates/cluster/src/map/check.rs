@@ -25,12 +25,13 @@ impl fmt::Display for Broken {
 impl std::error::Error for Broken {}
 
 fn ensure(holds: bool, invariant: u8, what: impl FnOnce() -> String) -> Result<(), Broken> {
-    match holds {
-        true => Ok(()),
-        false => Err(Broken {
+    if holds {
+        Ok(())
+    } else {
+        Err(Broken {
             invariant,
             what: what(),
-        }),
+        })
     }
 }
 
@@ -144,9 +145,10 @@ impl Map {
 
         if let Some(owner) = *owner {
             let up = |node: NodeId| self.member(node).is_some_and(|it| it.state != State::Down);
-            let alike = match up(owner) {
-                true => seen.iter().all(|&node| up(node)),
-                false => filling.is_empty() && in_sync.iter().all(|&node| !up(node)),
+            let alike = if up(owner) {
+                seen.iter().all(|&node| up(node))
+            } else {
+                filling.is_empty() && in_sync.iter().all(|&node| !up(node))
             };
             ensure(alike, 6, || {
                 format!(

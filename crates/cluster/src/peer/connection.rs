@@ -364,9 +364,10 @@ impl Connection {
             State::Welcomed { .. } => STREAMS_MIN,
             _ => return Err(NotSent::Gone),
         };
-        match self.asked.len() < streams_max as usize && self.has_room() {
-            true => Ok(()),
-            false => Err(NotSent::Full),
+        if self.asked.len() < streams_max as usize && self.has_room() {
+            Ok(())
+        } else {
+            Err(NotSent::Full)
         }
     }
 

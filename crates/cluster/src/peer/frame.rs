@@ -358,9 +358,10 @@ fn versions(bytes: &mut WireReader<'_>) -> Result<Vec<(String, u64)>, Malformed>
 fn answer(bytes: &mut WireReader<'_>, body: &Bytes) -> Result<Frame, Malformed> {
     let stream = StreamId::take(bytes)?;
     let last = Last::take(bytes)?;
-    let moment = match bytes.flag()? {
-        true => Some((bytes.u64()?, bytes.u64()?)),
-        false => None,
+    let moment = if bytes.flag()? {
+        Some((bytes.u64()?, bytes.u64()?))
+    } else {
+        None
     };
     let ends_bytes = bytes.count(END_BYTES)? * END_BYTES;
     let at = body.len() - bytes.rest().len();

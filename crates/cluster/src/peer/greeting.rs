@@ -117,9 +117,10 @@ impl Peer {
             streams_max: bytes.u32()?,
             pieces_max: bytes.u32()?,
         };
-        match peer.streams_max > 0 && peer.pieces_max > 0 {
-            true => Ok(peer),
-            false => Err(Malformed("a node takes no streams, or no pieces")),
+        if peer.streams_max > 0 && peer.pieces_max > 0 {
+            Ok(peer)
+        } else {
+            Err(Malformed("a node takes no streams, or no pieces"))
         }
     }
 }
@@ -152,9 +153,10 @@ pub(super) fn check_hello(hello: &Hello, cluster: &str, me: NodeId) -> Result<()
             hello.receiver
         ));
     }
-    match hello.from.node == me {
-        true => Err(format!("you say that you are node {me}, which I am")),
-        false => Ok(()),
+    if hello.from.node == me {
+        Err(format!("you say that you are node {me}, which I am"))
+    } else {
+        Ok(())
     }
 }
 

@@ -96,9 +96,10 @@ impl Asked {
                 continue;
             };
             let place = u32::try_from(place).expect("few streams");
-            match stream.end > written {
-                true => unsent.push(StreamId { place, turn }),
-                false => unknown.push(StreamId { place, turn }),
+            if stream.end > written {
+                unsent.push(StreamId { place, turn })
+            } else {
+                unknown.push(StreamId { place, turn })
             }
         }
         self.free.clear();

@@ -32,9 +32,12 @@ impl State<'_> {
             let under: Vec<usize> = (0..count)
                 .filter(|&at| self.held[at] < share(self, at).at_least)
                 .collect();
-            let ceiling = |at: usize| match only_new {
-                true => share(self, at).at_most,
-                false => share(self, at).target,
+            let ceiling = |at: usize| {
+                if only_new {
+                    share(self, at).at_most
+                } else {
+                    share(self, at).target
+                }
             };
             let below = || (0..count).filter(|&at| self.held[at] < ceiling(at));
             let floor = |at: usize| {

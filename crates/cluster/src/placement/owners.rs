@@ -129,9 +129,10 @@ impl State<'_> {
             let count = self.nodes.len() as u16;
             let is_end = |it: u16| {
                 let at = usize::from(it);
-                match is_over {
-                    true => self.owned[at] < self.shares.owned[at].target,
-                    false => self.owned[at] > self.shares.owned[at].target,
+                if is_over {
+                    self.owned[at] < self.shares.owned[at].target
+                } else {
+                    self.owned[at] > self.shares.owned[at].target
                 }
             };
             let ends: Vec<bool> = (0..count).map(is_end).collect();
@@ -144,11 +145,10 @@ impl State<'_> {
             let end = moves_end(&self.pieces, &moves, node, is_over);
             let (own, other) = (usize::from(node), usize::from(end));
             let (own_bounds, other_bounds) = (self.shares.owned[own], self.shares.owned[other]);
-            let need = match is_over {
-                true => (self.owned[own] - own_bounds.at_most)
-                    .min(other_bounds.target - self.owned[other]),
-                false => (own_bounds.at_least - self.owned[own])
-                    .min(self.owned[other] - other_bounds.target),
+            let need = if is_over {
+                (self.owned[own] - own_bounds.at_most).min(other_bounds.target - self.owned[other])
+            } else {
+                (own_bounds.at_least - self.owned[own]).min(self.owned[other] - other_bounds.target)
             };
             let shortest = moves.iter().map(|&(at, _)| self.pieces[at].count).min();
             let amount = need.min(u32::from(shortest.unwrap_or(0))) as u16;
@@ -167,9 +167,10 @@ impl State<'_> {
         for (at, piece) in self.pieces.iter().enumerate() {
             let owner = piece.holders[0];
             for &to in &piece.holders[1..] {
-                match is_over {
-                    true => edges[usize::from(owner)].push((at, to, to)),
-                    false => edges[usize::from(to)].push((at, to, owner)),
+                if is_over {
+                    edges[usize::from(owner)].push((at, to, to))
+                } else {
+                    edges[usize::from(to)].push((at, to, owner))
                 }
             }
         }
@@ -205,13 +206,14 @@ impl State<'_> {
                 return;
             };
             let nodes = 0..self.nodes.len() as u16;
-            let other = match is_over {
-                true => nodes
+            let other = if is_over {
+                nodes
                     .filter(|&it| it != node)
-                    .max_by_key(|&it| (self.room(it, Take::Target), it)),
-                false => nodes
+                    .max_by_key(|&it| (self.room(it, Take::Target), it))
+            } else {
+                nodes
                     .filter(|&it| it != node)
-                    .max_by_key(|&it| (self.surplus(it, Give::AboveTarget), it)),
+                    .max_by_key(|&it| (self.surplus(it, Give::AboveTarget), it))
             };
             let Some(other) = other else {
                 return;
@@ -279,9 +281,12 @@ fn moves_end(
 ) -> u16 {
     let mut here = node;
     for _ in 0..moves.len() {
-        let step = moves.iter().find(|&&(at, to)| match is_over {
-            true => pieces[at].holders[0] == here,
-            false => to == here,
+        let step = moves.iter().find(|&&(at, to)| {
+            if is_over {
+                pieces[at].holders[0] == here
+            } else {
+                to == here
+            }
         });
         let &(at, to) = step.expect("a chain has no gap");
         here = if is_over { to } else { pieces[at].holders[0] };

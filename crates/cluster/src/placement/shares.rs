@@ -108,11 +108,14 @@ fn water_fill(weights: &[f64], zone_of: &[u16], zone_copies: &[u8], total: f64) 
     };
     let level = bisect(highest, total, whole);
     let levels: Vec<f64> = (0..zones)
-        .map(|zone| match level_of(&members[zone], level) > limit(zone) {
-            true => bisect(highest, limit(zone), |level| {
-                level_of(&members[zone], level)
-            }),
-            false => level,
+        .map(|zone| {
+            if level_of(&members[zone], level) > limit(zone) {
+                bisect(highest, limit(zone), |level| {
+                    level_of(&members[zone], level)
+                })
+            } else {
+                level
+            }
         })
         .collect();
     let levels = zone_of.iter().map(|&zone| levels[usize::from(zone)]);

@@ -184,9 +184,10 @@ impl<'a> Reader<'a> {
     }
 
     pub fn end(&self) -> Result<(), Corrupted> {
-        match self.at == self.bytes.len() {
-            true => Ok(()),
-            false => self.wrong("more bytes than the message has"),
+        if self.at == self.bytes.len() {
+            Ok(())
+        } else {
+            self.wrong("more bytes than the message has")
         }
     }
 
@@ -234,9 +235,10 @@ impl<'a> Reader<'a> {
 
     pub fn position(&mut self) -> Result<Position, Corrupted> {
         let (term, number) = (Term(self.number()?), self.number()?);
-        match number < CHANGES_MAX {
-            true => Ok(Position { term, number }),
-            false => self.wrong("a number that no change ever has"),
+        if number < CHANGES_MAX {
+            Ok(Position { term, number })
+        } else {
+            self.wrong("a number that no change ever has")
         }
     }
 

@@ -45,9 +45,10 @@ impl Lease {
         };
         let sent_ms = self.sent[at].1;
         self.sent.drain(..=at);
-        let from = match self.counts_from_the_answer {
-            true => now_ms,
-            false => sent_ms,
+        let from = if self.counts_from_the_answer {
+            now_ms
+        } else {
+            sent_ms
         };
         let margin = self.ttl_ms * self.drift_ppm / 1_000_000 + 1;
         self.until_ms = self.until_ms.max(from + self.ttl_ms.saturating_sub(margin));

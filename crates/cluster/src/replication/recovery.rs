@@ -58,9 +58,10 @@ pub fn prove(
             return Err(Unproven::Old);
         }
     }
-    match is_log_whole {
-        true => Ok(()),
-        false => Err(Unproven::LostTail),
+    if is_log_whole {
+        Ok(())
+    } else {
+        Err(Unproven::LostTail)
     }
 }
 

@@ -193,9 +193,10 @@ impl Replica {
         for (slot, term, answer) in answers {
             replies.push_back((*logged, Message::Answer { slot, term, answer }));
         }
-        let mark = match self.bugs.acknowledges_before_its_log {
-            true => 0,
-            false => *logged,
+        let mark = if self.bugs.acknowledges_before_its_log {
+            0
+        } else {
+            *logged
         };
         replies.push_back((mark, Message::Acknowledged { sequence }));
         self.reply(from, out);
@@ -322,9 +323,10 @@ impl Replica {
                 return false;
             };
             let last = copy.last().number;
-            let fits = match copy.is_whole {
-                true => entry.at.number == last + 1,
-                false => entry.at.number > last,
+            let fits = if copy.is_whole {
+                entry.at.number == last + 1
+            } else {
+                entry.at.number > last
             };
             if !fits && !takes_all {
                 // An owner that skips a number must begin again.
@@ -352,9 +354,10 @@ fn common(copy: &Copy, begin: &Begin) -> Result<u64, Answer> {
     let owner_term = |number: u64| {
         let mut after = begin.history.iter();
         let first = after.find(|at| at.number >= number);
-        match number <= begin.floor.number {
-            true => Some(begin.floor.term).filter(|_| number == begin.floor.number),
-            false => first.map(|at| at.term),
+        if number <= begin.floor.number {
+            Some(begin.floor.term).filter(|_| number == begin.floor.number)
+        } else {
+            first.map(|at| at.term)
         }
     };
     let least = copy.settled.number.max(begin.floor.number);

@@ -153,14 +153,15 @@ impl Paper {
             let report = self.reports.entry(member.name().clone()).or_default();
             report.incarnation = member.registration.incarnation;
             report.epoch = self.map.epoch();
-            let progress = match at < ready {
-                true => Progress::Ready {
+            let progress = if at < ready {
+                Progress::Ready {
                     digest: push.version.digest.clone(),
-                },
-                false => Progress::Pulling {
+                }
+            } else {
+                Progress::Pulling {
                     bytes: 1 << 30,
                     of_bytes: 300 << 30,
-                },
+                }
             };
             report.versions = vec![Pulled {
                 store: store.clone(),
@@ -415,9 +416,10 @@ impl Links {
                     };
                     let slot = wanted[node].swap_remove(at);
                     let have = &holders[usize::from(slot)];
-                    let peer = match self.peers && !have.is_empty() {
-                        true => Some(have[random.index(have.len())]),
-                        false => None,
+                    let peer = if self.peers && !have.is_empty() {
+                        Some(have[random.index(have.len())])
+                    } else {
+                        None
                     };
                     from_source[usize::from(slot)] |= peer.is_none();
                     pulls[node].push((slot, peer, size));

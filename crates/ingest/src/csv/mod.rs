@@ -201,9 +201,10 @@ pub(crate) const LONE_CR: &str = "holds a carriage return (CR) that no line feed
 
 /// Returns the type of each column, text if none was specified.
 fn types_of(names: &[String], options: &InputOptions) -> Result<Vec<CellType>, Fault> {
-    let untyped = match options.whole_rows {
-        true => CellType::TextOrNull,
-        false => CellType::Text,
+    let untyped = if options.whole_rows {
+        CellType::TextOrNull
+    } else {
+        CellType::Text
     };
     let mut types = vec![untyped; names.len()];
     for (wanted, cell_type) in &options.types {

@@ -299,9 +299,10 @@ fn text_after_quote(data: &[u8], closing: usize, field: usize) -> String {
     let before = &data[..closing];
     let line_begin = memchr::memrchr(b'\n', before).map_or(0, |newline| newline + 1);
     let byte = closing - line_begin + 1;
-    let advice = match before.ends_with(b"\\") {
-        true => BACKSLASH,
-        false => "; write a quote inside a quoted field twice",
+    let advice = if before.ends_with(b"\\") {
+        BACKSLASH
+    } else {
+        "; write a quote inside a quoted field twice"
     };
     format!(
         "column {field}: text follows the closing quote, which is byte {byte} of the line{advice}"
@@ -331,9 +332,10 @@ fn wrong_width(expected: usize, found: usize, line: u64, record: &[u8]) -> Fault
             format!("{n} fields")
         }
     };
-    let why = match has_lone_cr(record) {
-        true => format!("it {LONE_CR}"),
-        false => "is the delimiter right, or a quote missing?".to_owned(),
+    let why = if has_lone_cr(record) {
+        format!("it {LONE_CR}")
+    } else {
+        "is the delimiter right, or a quote missing?".to_owned()
     };
     Fault::data(
         At::Line(line),

@@ -234,10 +234,11 @@ fn unpacked_bytes(message: &Message<'_>, body: &[u8]) -> Result<Option<u64>, Fau
 fn keep_dictionary(dictionaries: &mut BTreeMap<i64, u64>, message: &Message<'_>, bytes: u64) {
     if let Some(dictionary) = message.header_as_dictionary_batch() {
         let kept = dictionaries.entry(dictionary.id()).or_default();
-        *kept = match dictionary.isDelta() {
+        *kept = if dictionary.isDelta() {
             // The old and the new part are combined in a new array.
-            true => kept.saturating_add(bytes),
-            false => bytes,
+            kept.saturating_add(bytes)
+        } else {
+            bytes
         };
     }
 }
@@ -245,10 +246,7 @@ fn keep_dictionary(dictionaries: &mut BTreeMap<i64, u64>, message: &Message<'_>,
 /// Returns the length of a message's prefix before its metadata.
 pub(super) fn prefix_bytes(head: &[u8]) -> usize {
     // Before format version 5 the length came first, without a marker.
-    match head.starts_with(&[0xff; 4]) {
-        true => 8,
-        false => 4,
-    }
+    if head.starts_with(&[0xff; 4]) { 8 } else { 4 }
 }
 
 pub(super) fn message_of(head: &[u8]) -> Result<Message<'_>, Fault> {

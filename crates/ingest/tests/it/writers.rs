@@ -57,9 +57,10 @@ fn check(path: &Path, name: &str) -> Result<(), String> {
         let mut wanted = options(path, "id", column("text"));
         wanted.escape = name.contains("escape").then_some(b'\\');
         let found = texts(&wanted)?;
-        return match found == TEXTS {
-            true => Ok(()),
-            false => Err(format!("{found:?}")),
+        return if found == TEXTS {
+            Ok(())
+        } else {
+            Err(format!("{found:?}"))
         };
     }
     let found = rows_of(&options(path, "id", ValueSpec::Json)).map_err(|e| e.to_string())?;

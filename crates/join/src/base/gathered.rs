@@ -61,12 +61,11 @@ impl Gathered {
     /// Returns the number of rows outside `range`, at its beginning or at its end. The rows must be sorted.
     pub fn outside(&self, range: &KeyRange, at_end: bool) -> usize {
         let key = |place: &Place| place.key(&self.bytes);
-        match at_end {
-            false => self.rows.partition_point(|row| *key(row) < *range.lo),
-            true => {
-                let inside = self.rows.partition_point(|row| *key(row) < *range.hi);
-                self.rows.len() - inside
-            }
+        if at_end {
+            let inside = self.rows.partition_point(|row| *key(row) < *range.hi);
+            self.rows.len() - inside
+        } else {
+            self.rows.partition_point(|row| *key(row) < *range.lo)
         }
     }
 

@@ -335,9 +335,10 @@ impl<'v> Then<'v> {
     }
 
     fn next_kept(&mut self) {
-        let next = match self.reverse {
-            false => self.before.next(),
-            true => self.before.next_back(),
+        let next = if self.reverse {
+            self.before.next_back()
+        } else {
+            self.before.next()
         };
         self.kept = next.map(|(key, was)| {
             let value = was.value.as_ref().map(|value| &*value.bytes);
@@ -359,9 +360,12 @@ impl<'v> Then<'v> {
     fn settle(&mut self) {
         self.is_kept = false;
         while let Some((key, value)) = self.kept {
-            let order = self.now().map(|(now, _)| match self.reverse {
-                false => now.cmp(key),
-                true => key.cmp(now),
+            let order = self.now().map(|(now, _)| {
+                if self.reverse {
+                    key.cmp(now)
+                } else {
+                    now.cmp(key)
+                }
             });
             if order.is_some_and(|order| order.is_lt()) {
                 return;
@@ -388,9 +392,10 @@ impl<'v> Then<'v> {
         if self.kept.is_none() {
             return self.next_now();
         }
-        match self.is_kept {
-            true => self.next_kept(),
-            false => self.next_now(),
+        if self.is_kept {
+            self.next_kept()
+        } else {
+            self.next_now()
         }
         self.settle();
     }

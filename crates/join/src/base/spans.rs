@@ -23,13 +23,17 @@ impl Spans {
         if range.is_empty() {
             return Vec::new();
         }
-        let upto = match touching {
-            true => Bound::Included(&*range.hi),
-            false => Bound::Excluded(&*range.hi),
+        let upto = if touching {
+            Bound::Included(&*range.hi)
+        } else {
+            Bound::Excluded(&*range.hi)
         };
-        let reaches = |hi: &[u8]| match touching {
-            true => *hi >= *range.lo,
-            false => *hi > *range.lo,
+        let reaches = |hi: &[u8]| {
+            if touching {
+                *hi >= *range.lo
+            } else {
+                *hi > *range.lo
+            }
         };
         let all = self.ends.range::<[u8], _>((Bound::Unbounded, upto));
         let mut found: Vec<Box<[u8]>> = all
@@ -110,9 +114,10 @@ mod tests {
             let (a, b) = (next(40) as u8, next(40) as u8);
             let range = KeyRange::new(&[a.min(b)], &[a.max(b)]);
             let puts = next(2) == 0;
-            match puts {
-                true => spans.insert(&range),
-                false => spans.remove(&range),
+            if puts {
+                spans.insert(&range)
+            } else {
+                spans.remove(&range)
             }
             (a.min(b)..a.max(b)).for_each(|key| set[usize::from(key)] = puts);
             let (a, b) = (next(40) as u8, next(40) as u8);

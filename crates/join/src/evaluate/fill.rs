@@ -105,9 +105,10 @@ impl Engine {
         let is_here = self.replicas_here(table, &range);
         let view = self.view(table, &range, run.now).filter(|_| is_here);
         let Some(view) = view else {
-            run.fall_short(match !run.leaves_nodes && self.budget.is_spent() {
-                true => Shortfall::TooMuch,
-                false => Shortfall::RangeMissing,
+            run.fall_short(if !run.leaves_nodes && self.budget.is_spent() {
+                Shortfall::TooMuch
+            } else {
+                Shortfall::RangeMissing
             });
             return None;
         };
@@ -255,9 +256,10 @@ impl Engine {
                 run.fall_short(Shortfall::TooMuch);
                 break;
             }
-            let child = match self.budget.is_spent() {
-                true => None,
-                false => self.evaluate(join, run, level + 1, binding),
+            let child = if self.budget.is_spent() {
+                None
+            } else {
+                self.evaluate(join, run, level + 1, binding)
             };
             match (run.fill, child) {
                 (Some(_), Some(child)) if run.leaves_nodes => add_child(join, node, packed, child),

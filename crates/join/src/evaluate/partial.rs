@@ -37,9 +37,10 @@ pub(crate) enum Extent {
 impl Extent {
     /// Returns the extent for `part` of a requested range.
     pub fn of_part(part: &KeyRange, whole: &KeyRange) -> Extent {
-        match part == whole {
-            true => Extent::Widened,
-            false => Extent::Exact,
+        if part == whole {
+            Extent::Widened
+        } else {
+            Extent::Exact
         }
     }
 }
@@ -119,15 +120,16 @@ impl Engine {
     /// Determines how far a join must be filled to contribute `rows` rows.
     fn reach(&mut self, join: &Join, range: &KeyRange, rows: u64, reverse: bool) -> Found {
         let edge = join.status.edge(range, reverse);
-        let (filled, rest) = match reverse {
-            true => (
+        let (filled, rest) = if reverse {
+            (
                 KeyRange::new(&edge, &range.hi),
                 KeyRange::new(&range.lo, &edge),
-            ),
-            false => (
+            )
+        } else {
+            (
                 KeyRange::new(&range.lo, &edge),
                 KeyRange::new(&edge, &range.hi),
-            ),
+            )
         };
         let stored = &join.output.rows;
         let mut cursor = stored.cursor(&filled.lo, &filled.hi, reverse);
@@ -144,14 +146,16 @@ impl Engine {
         }
         let here = stored.count(&filled.lo, &filled.hi);
         // Invariant 3: the filled part beyond the start of the read counts too.
-        let beside = match reverse {
-            true => KeyRange::new(&range.hi, &[0xff]),
-            false => KeyRange::new(&[], &range.lo),
+        let beside = if reverse {
+            KeyRange::new(&range.hi, &[0xff])
+        } else {
+            KeyRange::new(&[], &range.lo)
         };
         let edge = join.status.edge(&beside, !reverse);
-        let beside = match reverse {
-            true => stored.count(&range.hi, &edge),
-            false => stored.count(&edge, &range.lo),
+        let beside = if reverse {
+            stored.count(&range.hi, &edge)
+        } else {
+            stored.count(&edge, &range.lo)
         };
         let least = (here + beside).min(rows.saturating_mul(GROWTH_MAX));
         let wanted = rows.saturating_sub(here).max(least);
@@ -172,17 +176,19 @@ impl Engine {
         if look.lacks {
             return Found::Lacking;
         }
-        let last = match reverse {
-            true => look.keys.first(),
-            false => look.keys.last(),
+        let last = if reverse {
+            look.keys.first()
+        } else {
+            look.keys.last()
         };
         match last.filter(|_| is_all && look.keys.len() >= wanted) {
             None => Found::Whole,
             Some(last) => {
                 let prefix = &last[..look.prefix_len];
-                Found::Cut(match reverse {
-                    true => prefix.into(),
-                    false => successor(prefix).into(),
+                Found::Cut(if reverse {
+                    prefix.into()
+                } else {
+                    successor(prefix).into()
                 })
             }
         }
@@ -350,22 +356,25 @@ impl Look<'_> {
     /// Records a row's key. Breaks if later rows of the same range cannot be among the first.
     fn take(&mut self, key: &[u8]) -> Flow {
         if self.keys.len() >= self.wanted {
-            let last = match self.reverse {
-                true => self.keys.first(),
-                false => self.keys.last(),
+            let last = if self.reverse {
+                self.keys.first()
+            } else {
+                self.keys.last()
             };
             let last = last.expect("there are some").clone();
             let (known, new) = (&last[..self.prefix_len], &key[..self.prefix_len]);
-            let is_behind = match self.reverse {
-                true => new < known,
-                false => new > known,
+            let is_behind = if self.reverse {
+                new < known
+            } else {
+                new > known
             };
             if is_behind {
                 return Flow::Break(());
             }
-            let is_better = match self.reverse {
-                true => *key > *last,
-                false => *key < *last,
+            let is_better = if self.reverse {
+                *key > *last
+            } else {
+                *key < *last
             };
             if is_better && self.keys.insert(key.into()) {
                 self.keys.remove(&last);

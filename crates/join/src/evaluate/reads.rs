@@ -144,9 +144,10 @@ impl Engine {
         let is_viewed = notes.viewed.is_some();
         let hold_rest = |last: Vec<u8>| {
             let limits = Limits { limit, ..limits };
-            let rest = match limits.reverse {
-                true => KeyRange::new(lo, &last),
-                false => KeyRange::new(&KeyRange::point(&last).hi, hi),
+            let rest = if limits.reverse {
+                KeyRange::new(lo, &last)
+            } else {
+                KeyRange::new(&KeyRange::point(&last).hi, hi)
             };
             self.hold(rest, limits, notes.viewed)
         };

@@ -33,9 +33,10 @@ impl Engine {
         self.tables[table].subscriptions += 1;
         let subscription = Subscription {
             table,
-            range: match is_key {
-                true => KeyRange::point(beginning),
-                false => KeyRange::prefix(beginning),
+            range: if is_key {
+                KeyRange::point(beginning)
+            } else {
+                KeyRange::prefix(beginning)
             },
             pins: Vec::new(),
         };

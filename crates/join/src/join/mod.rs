@@ -394,9 +394,10 @@ impl Join {
         self.status.insert(range, number);
         if let Some((is_whole, name)) = self.known_by(range) {
             let (bytes, name) = (tail_bytes(name), name.into());
-            let before = match is_whole {
-                true => self.wholes.insert(name, number),
-                false => self.tails.insert(name, number),
+            let before = if is_whole {
+                self.wholes.insert(name, number)
+            } else {
+                self.tails.insert(name, number)
             };
             if before.is_none() {
                 self.held_bytes += bytes;
@@ -411,9 +412,10 @@ impl Join {
         self.status.remove(range);
         if let Some((is_whole, name)) = self.known_by(range) {
             let bytes = tail_bytes(name);
-            let known = match is_whole {
-                true => &mut self.wholes,
-                false => &mut self.tails,
+            let known = if is_whole {
+                &mut self.wholes
+            } else {
+                &mut self.tails
             };
             if known.get(name) == Some(&number) {
                 known.remove(name);

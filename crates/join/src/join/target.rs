@@ -45,9 +45,10 @@ impl Target {
             ..Target::default()
         };
         let reaches_end = *fill.range.hi >= *successor(&fill.prefix);
-        let low = match fill.range.lo <= fill.prefix {
-            true => Some(&[][..]),
-            false => fill.range.lo.strip_prefix(&*fill.prefix),
+        let low = if fill.range.lo <= fill.prefix {
+            Some(&[][..])
+        } else {
+            fill.range.lo.strip_prefix(&*fill.prefix)
         };
         if reaches_end
             && let Some(low) = low

@@ -10,9 +10,10 @@ pub const TOP: OperatorRow = OperatorRow {
     name: "top",
     argument: Argument::CountAndOrder,
     kind: Kind::InGroup(|operator| {
-        let better = match operator.descending() {
-            true => Better::Greatest,
-            false => Better::Least,
+        let better = if operator.descending() {
+            Better::Greatest
+        } else {
+            Better::Least
         };
         Box::new(Top(Ranked::new(better, operator.count())))
     }),

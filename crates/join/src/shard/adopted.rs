@@ -112,9 +112,10 @@ impl Engine {
         let _ = self.tables[table]
             .rows
             .read(lo, hi, false, &mut |key, value| {
-                let expires_at = match expiry.is_empty() {
-                    true => None,
-                    false => expiry.of(key),
+                let expires_at = if expiry.is_empty() {
+                    None
+                } else {
+                    expiry.of(key)
                 };
                 each(key, value, expires_at)
             });

@@ -465,9 +465,10 @@ impl Exchange {
     /// Receives a message; [`Exchange::step`] processes it.
     pub fn receive(&mut self, from: u16, message: EngineMessage) {
         let peer = &mut self.peers[usize::from(from)];
-        match message.is_of_owner() {
-            true => peer.owner.inbox.push_back(message),
-            false => peer.reader.inbox.push_back(message),
+        if message.is_of_owner() {
+            peer.owner.inbox.push_back(message)
+        } else {
+            peer.reader.inbox.push_back(message)
         }
     }
 
@@ -487,12 +488,11 @@ impl Exchange {
     pub fn take_out(&mut self, to: u16) -> Vec<EngineMessage> {
         let peer = &mut self.peers[usize::from(to)];
         let mut out = std::mem::take(&mut peer.owner.out);
-        match out.is_empty() {
-            true => std::mem::take(&mut peer.reader.out),
-            false => {
-                out.append(&mut peer.reader.out);
-                out
-            }
+        if out.is_empty() {
+            std::mem::take(&mut peer.reader.out)
+        } else {
+            out.append(&mut peer.reader.out);
+            out
         }
     }
 
@@ -661,9 +661,10 @@ impl Exchange {
         let given = engine.own_rows(&range, self.chunk_rows, now, &mut |key, value| {
             rows.push((key.into(), value.into()));
             bytes += key.len() + value.len();
-            match bytes < CHUNK_BYTES {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            if bytes < CHUNK_BYTES {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
             }
         });
         let reader = &mut self.peers[to].reader;
@@ -710,9 +711,10 @@ impl Exchange {
 
 /// Returns the next message, unless it is of a future epoch.
 fn next(inbox: &mut VecDeque<EngineMessage>, epoch: u64) -> Option<EngineMessage> {
-    match is_due(inbox, epoch) {
-        true => inbox.pop_front(),
-        false => None,
+    if is_due(inbox, epoch) {
+        inbox.pop_front()
+    } else {
+        None
     }
 }
 
@@ -730,9 +732,10 @@ fn next_answer(shard: &Shard, reader: &ReaderSide) -> Option<usize> {
         Owner::One(owner) => owner != NOBODY,
         Owner::All => shard.owners().all(|owner| owner != NOBODY),
     };
-    match reader.on_way < CHUNKS_ON_WAY {
-        true => reader.answers.iter().position(is_here),
-        false => None,
+    if reader.on_way < CHUNKS_ON_WAY {
+        reader.answers.iter().position(is_here)
+    } else {
+        None
     }
 }
 

@@ -86,16 +86,17 @@ impl Engine {
                     continue;
                 }
                 let is_base = state.makers.is_empty();
-                let gone: Vec<&KeyRange> = match is_base {
-                    true => (copies.iter())
+                let gone: Vec<&KeyRange> = if is_base {
+                    (copies.iter())
                         .filter(|copy| copy.table == table)
                         .map(|copy| &copy.range)
-                        .collect(),
-                    false => (state.makers.iter())
+                        .collect()
+                } else {
+                    (state.makers.iter())
                         .filter_map(|maker| Some((self.joins.get(*maker)?, found.get(maker)?)))
                         .flat_map(|(join, fills)| fills.iter().map(move |fill| (join, *fill)))
                         .map(|(join, fill)| &join.fills.get(fill).range)
-                        .collect(),
+                        .collect()
                 };
                 for (_, list) in join.updaters[level].lists.iter() {
                     let of = KeyRange::prefix(&list.prefix);

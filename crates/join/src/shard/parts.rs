@@ -210,9 +210,10 @@ impl Exchange {
                 is_last,
                 epoch,
             } => {
-                match self.is_paced {
-                    true => peer.owner.untold += 1,
-                    false => peer.owner.out.push(EngineMessage::Taken),
+                if self.is_paced {
+                    peer.owner.untold += 1
+                } else {
+                    peer.owner.out.push(EngineMessage::Taken)
                 }
                 let spent = rows.len() * PART_ROW_WEIGHT + CHUNK_WEIGHT;
                 if epoch >= own_epoch {

@@ -131,9 +131,10 @@ impl EngineMessage {
                 let count = bytes.count(CHANGE_BYTES_MIN)?;
                 let change = |_| {
                     let key = bytes.bytes()?.into();
-                    let value = match bytes.flag()? {
-                        true => Some(bytes.bytes()?.into()),
-                        false => None,
+                    let value = if bytes.flag()? {
+                        Some(bytes.bytes()?.into())
+                    } else {
+                        None
                     };
                     Ok((key, value))
                 };

@@ -27,9 +27,10 @@ fn begin(
         let mut rows = Vec::new();
         let begun = engine.begin_range(lo.as_bytes(), hi.as_bytes(), limits, now, |key, value| {
             rows.push((text(key), text(value)));
-            match rows.len() as u64 == CHUNK_ROWS {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            if rows.len() as u64 == CHUNK_ROWS {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
         });
         match begun.expect("the range is of one table") {

@@ -136,9 +136,10 @@ fn changes_of_a_transaction_are_applied_together_however_short_a_step_is() {
         let Ok(ReadOutcome::Done(seen)) = seen else {
             panic!("{seen:?}")
         };
-        match whole {
-            true => assert!(!is_more && seen == 20, "{seen} rows"),
-            false => assert!(is_more && seen < 20, "{seen} rows"),
+        if whole {
+            assert!(!is_more && seen == 20, "{seen} rows")
+        } else {
+            assert!(is_more && seen < 20, "{seen} rows")
         }
     }
 }

@@ -606,18 +606,20 @@ fn a_limited_read_fills_what_it_needs_and_the_next_page_fills_on() {
             let most = 2 * AUTHORS + 6 * 20 * page.max(2) + 20 * AUTHORS;
             assert!(read <= most, "{read} source rows for page {page}");
             let last = rows.last().expect("a page").clone();
-            match reverse {
-                true => hi = last,
-                false => lo = last + "\0",
+            if reverse {
+                hi = last
+            } else {
+                lo = last + "\0"
             }
             seen.extend(rows);
             // Filled parts are fresh; other parts will be.
             let key = format!("p|03|{:08}", 1_000_000 + page);
             put(&mut engine, &key, "late");
         }
-        let expected: Vec<&String> = match reverse {
-            true => all.iter().rev().take(800).collect(),
-            false => all.iter().take(800).collect(),
+        let expected: Vec<&String> = if reverse {
+            all.iter().rev().take(800).collect()
+        } else {
+            all.iter().take(800).collect()
         };
         assert_eq!(seen.iter().collect::<Vec<_>>(), expected);
         let info = engine.info("t").expect("there");

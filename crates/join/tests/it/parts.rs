@@ -201,12 +201,11 @@ fn a_reader_has_the_rows_that_it_wants_and_a_writer_waits_for_it() {
                     let core = &mut cores[at];
                     let before = core.letters.wanted.clone();
                     // Repeat the request, or make another with a new number. No two requests are equal.
-                    let (of, letters) = match before.0 > 0 && random.below(2) == 0 {
-                        true => (before.0, before.1[..before.1.len() - 5].to_vec()),
-                        false => {
-                            core.exchange.end_part(before.0);
-                            (number, ["a", "b", "ab", "c"][random.index(4)].into())
-                        }
+                    let (of, letters) = if before.0 > 0 && random.below(2) == 0 {
+                        (before.0, before.1[..before.1.len() - 5].to_vec())
+                    } else {
+                        core.exchange.end_part(before.0);
+                        (number, ["a", "b", "ab", "c"][random.index(4)].into())
                     };
                     let letters = [&letters[..], format!("{number:05}").as_bytes()].concat();
                     core.letters.wanted = (of, letters.clone());

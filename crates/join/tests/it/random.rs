@@ -244,9 +244,10 @@ impl World {
     }
 
     fn create(&mut self) {
-        let definition = match self.ordered {
-            true => self.random.pick(&ORDERED).to_owned(),
-            false => definition(&mut self.random, self.widths),
+        let definition = if self.ordered {
+            self.random.pick(&ORDERED).to_owned()
+        } else {
+            definition(&mut self.random, self.widths)
         };
         self.names += 1;
         let name = format!("j{}", self.names);
@@ -336,17 +337,17 @@ impl World {
             let mut shown = self.model.table(table);
             shown.retain(|key, value| lo <= *key && *key < hi && value.is_some());
             let mut keys = shown.into_keys();
-            let last = match reverse {
-                true => keys.nth_back(rows as usize - 1),
-                false => keys.nth(rows as usize - 1),
+            let last = if reverse {
+                keys.nth_back(rows as usize - 1)
+            } else {
+                keys.nth(rows as usize - 1)
             };
             let Some(last) = last else { return };
-            match reverse {
-                true => hi = last,
-                false => {
-                    lo = last;
-                    lo.push(0);
-                }
+            if reverse {
+                hi = last
+            } else {
+                lo = last;
+                lo.push(0);
             }
             if self.random.chance(30) {
                 self.put();
@@ -555,9 +556,10 @@ impl World {
             .drain(..got.len().min(held.wanted.len()))
             .collect();
         let left = held.wanted.len();
-        let ok = match ended {
-            false => got.len() as u64 == rows_max,
-            true => left == 0,
+        let ok = if ended {
+            left == 0
+        } else {
+            got.len() as u64 == rows_max
         };
         if got != wanted || !ok {
             self.log

@@ -155,9 +155,10 @@ impl World {
     }
 
     fn slot(&mut self) -> &'static str {
-        match self.widths {
-            true => self.random.pick(&VALUES),
-            false => self.random.pick(&LOOSE),
+        if self.widths {
+            self.random.pick(&VALUES)
+        } else {
+            self.random.pick(&LOOSE)
         }
     }
 
@@ -511,9 +512,10 @@ impl World {
     fn begin_reading(&mut self) {
         let (lo, hi) = self.range();
         if lo < hi {
-            let core = match self.random.chance(50) {
-                true => self.reader(&lo, &hi),
-                false => self.random.below(self.cores.len()),
+            let core = if self.random.chance(50) {
+                self.reader(&lo, &hi)
+            } else {
+                self.random.below(self.cores.len())
             };
             self.log.push(format!("begin reading {lo} {hi} on {core}"));
             let _ = self.try_reading(core, &lo, &hi, Limits::default());

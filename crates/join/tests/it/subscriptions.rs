@@ -31,9 +31,10 @@ impl Mirror {
 
     fn there(&self, t: &mut Told) -> BTreeSet<String> {
         let lo = &self.beginning;
-        let hi = match self.is_key {
-            true => format!("{lo}\0"),
-            false => format!("{lo}\u{7f}"),
+        let hi = if self.is_key {
+            format!("{lo}\0")
+        } else {
+            format!("{lo}\u{7f}")
         };
         let rows = t.read(lo, &hi);
         let key = |row: String| row.split(' ').next().unwrap().to_owned();
@@ -41,9 +42,10 @@ impl Mirror {
     }
 
     fn is_mine(&self, key: &str) -> bool {
-        match self.is_key {
-            true => key == self.beginning,
-            false => key.starts_with(&self.beginning),
+        if self.is_key {
+            key == self.beginning
+        } else {
+            key.starts_with(&self.beginning)
         }
     }
 }
@@ -70,9 +72,10 @@ fn check(t: &mut Told, mirrors: &mut [Mirror]) -> usize {
         let mut mine = mirrors.iter_mut().filter(|m| m.is_mine(&key)).peekable();
         assert!(mine.peek().is_some(), "nobody listens to {key}");
         for mirror in mine {
-            match heard.is_there {
-                true => drop(mirror.keys.insert(key.clone())),
-                false => assert!(mirror.keys.remove(&key), "{key} was not there"),
+            if heard.is_there {
+                mirror.keys.insert(key.clone());
+            } else {
+                assert!(mirror.keys.remove(&key), "{key} was not there")
             }
         }
     }

@@ -102,9 +102,10 @@ fn a_batch_of_two_cores_is_found_whole_or_not_at_all_after_any_crash() {
             let least = least.map(|(_, value)| *value);
             std::mem::forget(journal.take());
             let machine = random.one_in(2);
-            match machine {
-                true => disk.restart(&mut random),
-                false => disk.restart_process(),
+            if machine {
+                disk.restart(&mut random)
+            } else {
+                disk.restart_process()
             }
             let mut rows = Rows::default();
             let (opened, opened_writer, opened_cores) = open(&disk, &mut rows);

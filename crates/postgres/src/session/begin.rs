@@ -76,10 +76,11 @@ pub(super) async fn begin_stream(
     client.start().await.map_err(|e| replication_failed(&e))?;
     client.wait_started().await.map_err(|error| {
         let message = format!("PostgreSQL does not begin the replication: {error}");
-        match error.is_server() && resumed_at.is_none() {
-            true => Error::Setup(message),
+        if error.is_server() && resumed_at.is_none() {
+            Error::Setup(message)
+        } else {
             // The lost connection may still hold the slot for a moment.
-            false => Error::Unreachable(message),
+            Error::Unreachable(message)
         }
     })?;
     Ok((client, system, position, resumed_at.is_some()))

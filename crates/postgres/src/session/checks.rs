@@ -69,9 +69,10 @@ impl Session {
             Some(at) if *at == 0 => *at = snapshot.xmax,
             Some(_) => {}
         }
-        match self.renewed_at.is_some_and(|at| snapshot.xmin >= at) {
-            true => Err(self.new_stream("tables were added or altered".to_owned())),
-            false => Ok(()),
+        if self.renewed_at.is_some_and(|at| snapshot.xmin >= at) {
+            Err(self.new_stream("tables were added or altered".to_owned()))
+        } else {
+            Ok(())
         }
     }
 

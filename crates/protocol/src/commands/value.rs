@@ -71,9 +71,10 @@ impl<'a> Command<'a> {
         let sub = spec
             .subcommand(self.arg(1))
             .ok_or(Invalid::Subcommand(spec))?;
-        match sub.accepts(self.len()) {
-            true => Ok(()),
-            false => Err(Invalid::SubcommandArity(spec, sub)),
+        if sub.accepts(self.len()) {
+            Ok(())
+        } else {
+            Err(Invalid::SubcommandArity(spec, sub))
         }
     }
 
@@ -280,10 +281,11 @@ impl Batch {
             let begin = batch.args.len();
             batch.args.extend(args.iter().copied());
             let request = batch.args.part(begin..batch.args.len());
-            let command = match request.is_empty() {
-                true => Err(Malformed("a command has no name")),
-                false => Command::parse(request)
-                    .map_err(|_| Malformed("a command is none that this larder knows")),
+            let command = if request.is_empty() {
+                Err(Malformed("a command has no name"))
+            } else {
+                Command::parse(request)
+                    .map_err(|_| Malformed("a command is none that this larder knows"))
             };
             let spec = command?.spec;
             batch.commands.push((spec, batch.args.len()));

@@ -75,9 +75,10 @@ pub(super) trait Bounded: ConfigValue + fmt::Display {
                 format!("from {} to {}", Self::spell(least), Self::spell(most))
             }
         };
-        match bounds.or_zero {
-            true => format!("0, or {range}"),
-            false => range,
+        if bounds.or_zero {
+            format!("0, or {range}")
+        } else {
+            range
         }
     }
 }

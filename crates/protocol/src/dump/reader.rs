@@ -90,9 +90,10 @@ impl<'a> Reader<'a> {
     }
 
     pub fn hash(&mut self, expires: bool) -> Option<Dumped> {
-        let first = match expires {
-            true => u64::from_le_bytes(self.array()?),
-            false => 0,
+        let first = if expires {
+            u64::from_le_bytes(self.array()?)
+        } else {
+            0
         };
         let count = self.size()?;
         // Names are distinct, so at most one of them is empty and takes nothing from the budget.
@@ -240,9 +241,10 @@ fn hash_of(elements: Vec<Vec<u8>>, expires: bool) -> Option<Dumped> {
     let mut fields = Vec::new();
     while let Some(name) = elements.next() {
         let value = elements.next()?;
-        let at = match expires {
-            true => std::str::from_utf8(&elements.next()?).ok()?.parse().ok()?,
-            false => 0,
+        let at = if expires {
+            std::str::from_utf8(&elements.next()?).ok()?.parse().ok()?
+        } else {
+            0
         };
         fields.push(DumpedField {
             name,

@@ -279,9 +279,10 @@ impl Link {
 
     /// Notifies all waiters of the end of the connection, and returns the reason.
     pub(super) fn ended(&self, ended: &Ended, whom: &str) -> Rc<str> {
-        let why: Rc<str> = match ended.is_refused {
-            true => format!("{whom} refuses this node: {}", ended.why).into(),
-            false => format!("the connection to {whom} has ended: {}", ended.why).into(),
+        let why: Rc<str> = if ended.is_refused {
+            format!("{whom} refuses this node: {}", ended.why).into()
+        } else {
+            format!("the connection to {whom} has ended: {}", ended.why).into()
         };
         *self.why.borrow_mut() = Some(why.clone());
         let mut answers = std::mem::take(&mut self.waiters.borrow_mut().answers);

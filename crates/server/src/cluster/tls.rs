@@ -266,12 +266,13 @@ pub(super) fn check_names(certificate: &CertificateDer<'_>, known: &Known) -> Re
         .iter()
         .filter_map(|name| ServerName::try_from(*name).ok())
         .any(|name| rustls::client::verify_server_name(&parsed, &name).is_ok());
-    match is_named {
-        true => Ok(()),
-        false => Err(format!(
+    if is_named {
+        Ok(())
+    } else {
+        Err(format!(
             "you say that you are node {}, and your certificate names neither {} nor {}: give each node a certificate of its own",
             known.name, names[0], names[1]
-        )),
+        ))
     }
 }
 

@@ -115,9 +115,10 @@ impl Places {
 
     /// The first number of a node's cores, and their count.
     fn run(&self, node: NodeId) -> Option<(u16, u16)> {
-        match node == self.me {
-            true => Some((0, self.own_cores)),
-            false => self.runs.get(&node).copied(),
+        if node == self.me {
+            Some((0, self.own_cores))
+        } else {
+            self.runs.get(&node).copied()
         }
     }
 }
@@ -165,9 +166,12 @@ impl View {
             places.add(member.id, member.registration.cores);
         }
         let lookup = Lookup::new(&map);
-        let cores_of = |node: NodeId| match map.is_up(node) && !is_past(node) {
-            true => places.run(node),
-            false => None,
+        let cores_of = |node: NodeId| {
+            if map.is_up(node) && !is_past(node) {
+                places.run(node)
+            } else {
+                None
+            }
         };
         let numbers = |node_of: &dyn Fn(u16) -> Option<NodeId>| {
             // Adjacent slots usually have the same owner.
@@ -216,9 +220,10 @@ impl View {
                 if node == self.me || lacks || !self.map.is_up(node) {
                     continue;
                 }
-                let known = match placed.owner == Some(node) {
-                    true => &mut owners,
-                    false => &mut others,
+                let known = if placed.owner == Some(node) {
+                    &mut owners
+                } else {
+                    &mut others
                 };
                 if !known.contains(&node) {
                     known.push(node);

@@ -89,12 +89,15 @@ fn root_at(
     let has = |found: &Manifest| {
         found.digest == digest || found.layers.iter().any(|layer| layer.digest == digest)
     };
-    alone.manifest(&|found| match has(found) {
-        true => Ok(()),
-        false => Err(Unfit::Other(format!(
-            "is another one than the delta was built on: its digest is {}, not {digest}",
-            found.digest
-        ))),
+    alone.manifest(&|found| {
+        if has(found) {
+            Ok(())
+        } else {
+            Err(Unfit::Other(format!(
+                "is another one than the delta was built on: its digest is {}, not {digest}",
+                found.digest
+            )))
+        }
     })?;
     Ok(root)
 }

@@ -188,9 +188,10 @@ impl Budget {
 
 /// Halves the share, down to the minimum, or increases it by a step.
 fn next_share(share: f64, yields: bool, least: f64, step: f64) -> f64 {
-    match yields {
-        true => (share / 2.0).max(least),
-        false => (share + step).min(1.0),
+    if yields {
+        (share / 2.0).max(least)
+    } else {
+        (share + step).min(1.0)
     }
 }
 

@@ -80,9 +80,10 @@ fn is_intact(path: &Path, entry: &SegmentEntry, pull: &Pull) -> bool {
 
 fn unlink_shared(path: &Path) -> Result<(), Error> {
     let is_shared = std::fs::symlink_metadata(path).is_ok_and(|it| it.nlink() > 1);
-    match is_shared {
-        true => std::fs::remove_file(path).map_err(Error::io("remove", path)),
-        false => Ok(()),
+    if is_shared {
+        std::fs::remove_file(path).map_err(Error::io("remove", path))
+    } else {
+        Ok(())
     }
 }
 

@@ -144,9 +144,10 @@ impl Pulls {
             if running.request == request {
                 return Ok(running.status());
             }
-            let otherwise = match running.request.source == request.source {
-                true => " with other gates, or to be kept beside the live version or not",
-                false => "",
+            let otherwise = if running.request.source == request.source {
+                " with other gates, or to be kept beside the live version or not"
+            } else {
+                ""
             };
             return Err(Error::Conflict(format!(
                 "pull {} of store {store} from {} is under way{otherwise}; wait for it, or cancel it with DELETE /v1/pulls/{}",

@@ -244,12 +244,13 @@ impl Steps<'_> {
         self.pull.check_cancelled()?;
         fault_point("pull.warmed");
         if is_kept {
-            return match store.is_judged(id) {
-                true => Ok(()),
-                false => Err(Error::Conflict(format!(
+            return if store.is_judged(id) {
+                Ok(())
+            } else {
+                Err(Error::Conflict(format!(
                     "version {id} of store {}, which has these bytes, was removed while it was judged once more; push it again",
                     store.name
-                ))),
+                )))
             };
         }
         unchecked::clear(&path)?;
@@ -283,15 +284,16 @@ pub(super) fn may_be_pulled(
     manifest: &Manifest,
     store: &StoreName,
 ) -> Result<(), Unfit> {
-    match manifest.store == *store {
-        true => shared
+    if manifest.store == *store {
+        shared
             .stores
             .check_signature(manifest)
-            .map_err(Unfit::Signature),
-        false => Err(Unfit::Other(format!(
+            .map_err(Unfit::Signature)
+    } else {
+        Err(Unfit::Other(format!(
             "is of store {} and was pulled into {store}; push it there, or build it with --store {store}",
             manifest.store
-        ))),
+        )))
     }
 }
 

@@ -74,9 +74,10 @@ impl Registry {
     ) -> Result<PullStatus, Error> {
         let pull = Arc::new(pull);
         let is_free = !self.running.contains_key(&pull.store) && self.running.len() < running_max;
-        match is_free {
-            true => self.run(shared, &pull)?,
-            false => self.waiting.push_front(pull.clone()),
+        if is_free {
+            self.run(shared, &pull)?
+        } else {
+            self.waiting.push_front(pull.clone())
         }
         Ok(self.list(pull))
     }
@@ -87,9 +88,10 @@ impl Registry {
         pull: Arc<Pull>,
         waits: bool,
     ) -> Result<PullStatus, Error> {
-        match waits {
-            true => self.waiting.push_back(pull.clone()),
-            false => self.run(shared, &pull)?,
+        if waits {
+            self.waiting.push_back(pull.clone())
+        } else {
+            self.run(shared, &pull)?
         }
         Ok(self.list(pull))
     }

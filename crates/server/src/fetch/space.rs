@@ -72,9 +72,10 @@ pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
 /// [`Error::DiskFull`].
 pub fn check(folder: &Path, need: u64) -> Result<(), Error> {
     let free = free_bytes(folder)?;
-    match need.saturating_add(SPARE_BYTES) > free {
-        true => Err(full(folder, need, free)),
-        false => Ok(()),
+    if need.saturating_add(SPARE_BYTES) > free {
+        Err(full(folder, need, free))
+    } else {
+        Ok(())
     }
 }
 

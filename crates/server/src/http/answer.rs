@@ -41,9 +41,10 @@ impl IntoResponse for Failure {
 pub fn decode<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
     let text: &[u8] = if body.is_empty() { b"{}" } else { body };
     // serde would accept an array as an object's values in order.
-    let read = match text.trim_ascii_start().starts_with(b"[") {
-        true => Err("an array, where an object is expected".to_owned()),
-        false => serde_json::from_slice(text).map_err(|error| error.to_string()),
+    let read = if text.trim_ascii_start().starts_with(b"[") {
+        Err("an array, where an object is expected".to_owned())
+    } else {
+        serde_json::from_slice(text).map_err(|error| error.to_string())
     };
     read.map_err(|error| {
         let message = format!(

@@ -350,9 +350,12 @@ fn members(view: &View) -> Vec<ClusterMember> {
 
 fn slots(map: &Map) -> Vec<ClusterSlots> {
     let names = |nodes: &[NodeId]| nodes.iter().map(|node| map.name_of(*node)).collect();
-    let goal = |placed: &Placed| match placed.is_settled() {
-        true => Vec::new(),
-        false => names(&placed.goal()),
+    let goal = |placed: &Placed| {
+        if placed.is_settled() {
+            Vec::new()
+        } else {
+            names(&placed.goal())
+        }
     };
     let runs = map.slots().runs().iter();
     runs.map(|run| ClusterSlots {

@@ -73,9 +73,10 @@ pub async fn diff(
     let lacking: SlotSet = (0..SLOTS).filter(|slot| !here.contains(*slot)).collect();
     let (own, others) = tokio::join!(
         async {
-            match here.is_empty() {
-                true => Ok(asked.none()),
-                false => asked.part(&shared, here).await,
+            if here.is_empty() {
+                Ok(asked.none())
+            } else {
+                asked.part(&shared, here).await
             }
         },
         asked.others(&shared, lacking)

@@ -55,9 +55,10 @@ pub async fn value(
             Err(_) => failed.push(format!("{} did not answer in time", view.map.name_of(node))),
         }
     }
-    Err(Error::Elsewhere(match failed.is_empty() {
-        true => format!("no node that is up has slot {slot}"),
-        false => failed.join("; "),
+    Err(Error::Elsewhere(if failed.is_empty() {
+        format!("no node that is up has slot {slot}")
+    } else {
+        failed.join("; ")
     }))
 }
 
@@ -123,9 +124,10 @@ impl Peers {
             left.find_map(|node| Some((node, http_root(shared, view.map.member(node)?)?)))
         });
         found.ok_or_else(|| {
-            let why = match self.failed.is_empty() {
-                true => "no node that is up should have it".to_owned(),
-                false => self.failed.join("; "),
+            let why = if self.failed.is_empty() {
+                "no node that is up should have it".to_owned()
+            } else {
+                self.failed.join("; ")
             };
             Error::Elsewhere(format!("{what} is not to be had: {why}"))
         })

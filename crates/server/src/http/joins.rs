@@ -95,9 +95,10 @@ pub async fn remove(
     query: Result<Query<Dropped>, QueryRejection>,
 ) -> Result<StatusCode, Failure> {
     let Query(Dropped { cascade }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
-    let if_read = match cascade {
-        true => IfRead::Cascade,
-        false => IfRead::Refuse,
+    let if_read = if cascade {
+        IfRead::Cascade
+    } else {
+        IfRead::Refuse
     };
     define(&shared, JoinChange::Drop { name, if_read }).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -63,22 +63,24 @@ pub async fn value(
         None | Some(WhichVersion::Live) => live_store(&shared, name),
         Some(which) => kept_store(&shared, name, which),
     };
-    let live = live.map_err(|error| match query.here {
-        // Another node must not mistake this for an absent key.
-        true => Error::Elsewhere(error.to_string()),
-        false => error,
+    let live = live.map_err(|error| {
+        if query.here {
+            // Another node must not mistake this for an absent key.
+            Error::Elsewhere(error.to_string())
+        } else {
+            error
+        }
     })?;
     let version = [("x-larder-version", live.version_id.to_string())];
     // This runs on the HTTP thread, whose counters only that thread writes.
     let series = shared.stats.http().series(Some(name), "HTTP.GET");
     let began = Instant::now();
     if !live.version.holds(&key) {
-        let value = match query.here {
-            true => Err(elsewhere::not_here(&live)),
-            false => {
-                let _admission = shared.http_work.admit().await?;
-                elsewhere::value(&shared, &live, &key, encoded).await
-            }
+        let value = if query.here {
+            Err(elsewhere::not_here(&live))
+        } else {
+            let _admission = shared.http_work.admit().await?;
+            elsewhere::value(&shared, &live, &key, encoded).await
         };
         series.record(1, began.elapsed());
         series.record_keys(1, u64::from(matches!(value, Err(Error::AbsentKey(_)))));
@@ -86,9 +88,10 @@ pub async fn value(
             value.map_or_else(|error| Failure(error).into_response(), Bytes::into_response);
         return Ok((version, answer).into_response());
     }
-    let mut read = match live.has_large_values() {
-        true => Err(None),
-        false => read_value(&live, &key, UNBOUNDED_BYTES_MAX).await?,
+    let mut read = if live.has_large_values() {
+        Err(None)
+    } else {
+        read_value(&live, &key, UNBOUNDED_BYTES_MAX).await?
     };
     if let Err(None) = read {
         let admission = shared.http_work.admit().await?;
@@ -163,9 +166,10 @@ fn own(live: &LiveStore, value: PinnedValue) -> Result<Bytes, Error> {
         return Ok(Bytes::from_owner(value));
     }
     let copy = Bytes::copy_from_slice(&value);
-    match value.is_intact() {
-        true => Ok(copy),
-        false => Err(live.version.lost().into()),
+    if value.is_intact() {
+        Ok(copy)
+    } else {
+        Err(live.version.lost().into())
     }
 }
 

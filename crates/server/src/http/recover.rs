@@ -50,12 +50,13 @@ pub async fn recover(State(shared): Server, body: Bytes) -> Answer<ClusterRecove
     let own = &shared.config.cluster.name;
     let read = |text: &str| {
         let map = Map::from_text(text).map_err(|why| Error::BadRequest(why.to_string()))?;
-        match map.cluster() == own {
-            true => Ok(map),
-            false => Err(Error::BadRequest(format!(
+        if map.cluster() == own {
+            Ok(map)
+        } else {
+            Err(Error::BadRequest(format!(
                 "the map is of cluster {}, and this node is of cluster {own}",
                 map.cluster()
-            ))),
+            )))
         }
     };
     let backup = backup.as_deref().map(read).transpose()?;

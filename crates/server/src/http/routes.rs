@@ -171,9 +171,10 @@ async fn ready(
     reasons.extend(refusal.or_else(inability));
     let mut notes = String::new();
     let damaged = shared.stores.damaged();
-    match shared.config.stores.unready_when_damaged {
-        true => reasons.extend(damaged),
-        false => notes.extend(damaged.iter().map(|it| format!("{it}\n"))),
+    if shared.config.stores.unready_when_damaged {
+        reasons.extend(damaged)
+    } else {
+        notes.extend(damaged.iter().map(|it| format!("{it}\n")))
     }
     if let Some(postgres) = &shared.postgres {
         let faults = postgres.stats().faults().into_iter();
@@ -192,14 +193,16 @@ async fn ready(
         notes.extend(others.map(|it| it + "\n"));
     }
     if reasons.is_empty() {
-        return match guard::knows_password(&shared, peer, &headers) {
-            true => format!("ready\n{notes}").into_response(),
-            false => "ready\n".into_response(),
+        return if guard::knows_password(&shared, peer, &headers) {
+            format!("ready\n{notes}").into_response()
+        } else {
+            "ready\n".into_response()
         };
     }
-    let reasons = match guard::knows_password(&shared, peer, &headers) {
-        true => reasons.join("\n") + "\n",
-        false => "not ready; with the password the answer says why\n".to_owned(),
+    let reasons = if guard::knows_password(&shared, peer, &headers) {
+        reasons.join("\n") + "\n"
+    } else {
+        "not ready; with the password the answer says why\n".to_owned()
     };
     (StatusCode::SERVICE_UNAVAILABLE, reasons).into_response()
 }

@@ -200,9 +200,10 @@ fn nodes(cluster: &Seen<'_>) -> String {
         let slots = cluster.owned(member).iter();
         let slots: String = slots.map(|s| format!(" {}", range(*s))).collect();
         let id = shown_id(member);
-        let name = match is_name(&host) {
-            true => format!(",{host}"),
-            false => String::new(),
+        let name = if is_name(&host) {
+            format!(",{host}")
+        } else {
+            String::new()
         };
         format!(
             "{id} {host}:{port}@{port}{name} {myself}master{failed} - 0 0 {term} {link}{slots}\n"
@@ -212,9 +213,10 @@ fn nodes(cluster: &Seen<'_>) -> String {
 }
 
 fn range(slots: SlotRange) -> String {
-    match slots.from == slots.to {
-        true => slots.from.to_string(),
-        false => format!("{}-{}", slots.from, slots.to),
+    if slots.from == slots.to {
+        slots.from.to_string()
+    } else {
+        format!("{}-{}", slots.from, slots.to)
     }
 }
 

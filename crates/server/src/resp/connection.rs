@@ -220,9 +220,10 @@ fn kill(state: &mut State, request: Request<'_>) {
         }
         at += 2;
     }
-    let killed = match any {
-        true => end_connections(state, &filter, skips_own),
-        false => 0,
+    let killed = if any {
+        end_connections(state, &filter, skips_own)
+    } else {
+        0
     };
     state.encoder().count(killed as u64);
 }

@@ -119,9 +119,10 @@ impl Core {
     /// Returns the maximum length of an argument, and the setting that determines it.
     pub fn argument_bytes_max(&self) -> (usize, &'static str) {
         let max = self.limits.argument_bytes_max;
-        match (max as u64) < self.shared.config.server.max_argument_bytes.0 {
-            true => (max, "half of server.client_memory"),
-            false => (max, "server.max_argument_bytes"),
+        if (max as u64) < self.shared.config.server.max_argument_bytes.0 {
+            (max, "half of server.client_memory")
+        } else {
+            (max, "server.max_argument_bytes")
         }
     }
 

@@ -189,12 +189,11 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
 fn own_records(live: &LiveStore, view: &View) -> u64 {
     let manifest = live.version.manifest();
     let owns = |slot: u16| view.lookup.placed(slot).owner == Some(view.me);
-    match manifest.layers.is_empty() {
-        true => {
-            let own = manifest.segments.iter().filter(|it| owns(it.slots.0));
-            own.map(|it| it.record_count).sum()
-        }
-        false => manifest.record_count * u64::from(owns(0)),
+    if manifest.layers.is_empty() {
+        let own = manifest.segments.iter().filter(|it| owns(it.slots.0));
+        own.map(|it| it.record_count).sum()
+    } else {
+        manifest.record_count * u64::from(owns(0))
     }
 }
 

@@ -264,12 +264,13 @@ async fn answer_by_several<R: Replies>(
     let Some(asked) = asked.filter(|_| !is_of_one_node) else {
         let is_read = spaces::is_long_read(command.command());
         let answered = several.answer(replies.state_ref(), command);
-        let answered = match is_read {
-            false => answered.await,
-            true => tokio::select! {
+        let answered = if is_read {
+            tokio::select! {
                 answered = answered => answered,
                 () = gone(replies) => return Err(io::Error::other("the client has gone")),
-            },
+            }
+        } else {
+            answered.await
         };
         let state = replies.state();
         match answered {
@@ -299,9 +300,10 @@ async fn answer_by_several<R: Replies>(
         }
         Ok(asked) => {
             let (core, client) = (state.core.clone(), state.client.clone());
-            let epoch = match state.is_of_node {
-                true => state.asked_at,
-                false => core.tables.epoch_of_map(),
+            let epoch = if state.is_of_node {
+                state.asked_at
+            } else {
+                core.tables.epoch_of_map()
             };
             let begun = Merge::begin(&shared.tables, &asked, epoch, None, &client).await;
             let begun = match begun {

@@ -329,9 +329,10 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
     }
 
     fn next(state: &State) -> Next {
-        match state.closing {
-            true => Next::End,
-            false => Next::Answered,
+        if state.closing {
+            Next::End
+        } else {
+            Next::Answered
         }
     }
 }

@@ -108,12 +108,13 @@ impl<'a> Call<'a> {
             let message = "Number of keys can't be greater than number of args";
             return Err(bad(message.to_owned()));
         }
-        let known = match by_hash {
-            true => by_sha1(request.arg(1)).ok_or_else(|| {
+        let known = if by_hash {
+            by_sha1(request.arg(1)).ok_or_else(|| {
                 let message = "No matching script. Please use EVAL.".to_owned();
                 (Code::NoScript, message)
-            })?,
-            false => by_text(request.arg(1))?,
+            })?
+        } else {
+            by_text(request.arg(1))?
         };
         let args: Vec<&[u8]> = request.args().skip(4).collect();
         if keys != 1 || args.len() < known.args_min {

@@ -48,9 +48,10 @@ impl Split {
         for key in command.keys() {
             let row = is_of_table(snapshot, key);
             is_row.push(row);
-            match row {
-                true => rows.push(key),
-                false => stores.push(key),
+            if row {
+                rows.push(key)
+            } else {
+                stores.push(key)
             }
         }
         Split {
@@ -74,10 +75,7 @@ impl Split {
         let (mut rows, mut stores) = (elements(rows)?.into_iter(), elements(stores)?.into_iter());
         let mut reply = encoded(|encoder| encoder.array(self.is_row.len()));
         for is_row in &self.is_row {
-            let element = match is_row {
-                true => rows.next(),
-                false => stores.next(),
-            };
+            let element = if *is_row { rows.next() } else { stores.next() };
             reply.extend_from_slice(element?);
         }
         Some(reply)

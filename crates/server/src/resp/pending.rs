@@ -74,9 +74,10 @@ impl Work {
 
 impl Pending {
     pub fn new(command: Command<'_>, work: Work) -> Pending {
-        let kept = match work.needs_command() {
-            true => command.owned(),
-            false => shortened(command),
+        let kept = if work.needs_command() {
+            command.owned()
+        } else {
+            shortened(command)
         };
         Pending {
             command: Rc::new(kept),

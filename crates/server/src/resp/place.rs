@@ -154,9 +154,10 @@ pub(super) fn place(
                 return Placed::Waits(Waits::Slots);
             }
             state.slots_awaited = None;
-            state.refuse(match is_on_its_way {
-                true => still_moving(),
-                false => not_served(&state.core),
+            state.refuse(if is_on_its_way {
+                still_moving()
+            } else {
+                not_served(&state.core)
             });
             Placed::Refused
         }
@@ -251,9 +252,12 @@ fn records_place(
     let Some(first) = keys.next() else {
         return here;
     };
-    let place = |key: &[u8]| match reads_replicas || !redirects(core) || owns(&view, key) {
-        true => record_place(core, &view, snapshot, key, avoided),
-        false => usize::from(view.owners.of(slot_of(key))),
+    let place = |key: &[u8]| {
+        if reads_replicas || !redirects(core) || owns(&view, key) {
+            record_place(core, &view, snapshot, key, avoided)
+        } else {
+            usize::from(view.owners.of(slot_of(key)))
+        }
     };
     let first = place(first);
     if first == usize::from(NOBODY) {

@@ -22,15 +22,14 @@ pub(super) fn publish(state: &mut State, request: Request<'_>) {
 /// # Errors
 /// The channel's name is longer than PUBLISH permits, so no message could arrive.
 pub(super) fn refuse_long(channel: &[u8]) -> Result<(), Refusal> {
-    match channel.len() > CHANNEL_BYTES_MAX {
-        false => Ok(()),
-        true => {
-            let message = format!(
-                "the channel's name has {} bytes; {CHANNEL_BYTES_MAX} are allowed",
-                channel.len()
-            );
-            Err((Code::BadRequest, message))
-        }
+    if channel.len() > CHANNEL_BYTES_MAX {
+        let message = format!(
+            "the channel's name has {} bytes; {CHANNEL_BYTES_MAX} are allowed",
+            channel.len()
+        );
+        Err((Code::BadRequest, message))
+    } else {
+        Ok(())
     }
 }
 

@@ -288,9 +288,10 @@ impl Remote {
         let core = &self.state.core;
         let is_mapped = |key: &[u8]| core.tables.is_mapped(key);
         // Every core can execute commands on rows that PostgreSQL holds.
-        let is_of_any = match command.writes() {
-            true => command.keys().any(is_mapped),
-            false => has_keys(command) && command.keys().all(is_mapped),
+        let is_of_any = if command.writes() {
+            command.keys().any(is_mapped)
+        } else {
+            has_keys(command) && command.keys().all(is_mapped)
         };
         if is_of_any {
             return Fit::Here;
@@ -405,9 +406,10 @@ impl Remote {
             let now = self.state.core.tables.shard();
             now.is_some_and(|now| Rc::ptr_eq(&now, checked))
         };
-        match self.checked.as_ref().is_some_and(is_known) {
-            true => Fit::Here,
-            false => self.fit(snapshot, command),
+        if self.checked.as_ref().is_some_and(is_known) {
+            Fit::Here
+        } else {
+            self.fit(snapshot, command)
         }
     }
 
@@ -425,9 +427,10 @@ impl Remote {
         let bytes = std::mem::take(&mut self.state.output.tail);
         let ends = std::mem::take(&mut self.ends);
         let moment = self.moment.filter(|(_, all)| *all).map(|(first, _)| first);
-        let changes = match self.execution == Execution::TransactionPart && self.is_done() {
-            true => self.state.core.tables.take_transaction_changes(),
-            false => Vec::new(),
+        let changes = if self.execution == Execution::TransactionPart && self.is_done() {
+            self.state.core.tables.take_transaction_changes()
+        } else {
+            Vec::new()
         };
         ReplyPiece {
             bytes,
@@ -454,9 +457,10 @@ impl Remote {
             tables.wait_until_processed().await;
             tables.wait_while_paused(self.ticket).await;
             self.check_pause()?;
-            let checked = match self.has_map() {
-                true => self.check(),
-                false => Err("this node has not heard of the present map yet".to_owned()),
+            let checked = if self.has_map() {
+                self.check()
+            } else {
+                Err("this node has not heard of the present map yet".to_owned())
             };
             if let Err(why) = checked {
                 self.refuse(why);
@@ -493,9 +497,10 @@ impl Remote {
     /// # Errors
     /// The pause in which the requests had to be executed was abandoned.
     fn check_pause(&self) -> io::Result<()> {
-        match self.state.core.tables.is_held_by(self.ticket) {
-            true => Ok(()),
-            false => Err(io::Error::other("the pause has ended")),
+        if self.state.core.tables.is_held_by(self.ticket) {
+            Ok(())
+        } else {
+            Err(io::Error::other("the pause has ended"))
         }
     }
 
@@ -536,16 +541,18 @@ impl Replies for Remote {
     }
 
     async fn room(&mut self) -> io::Result<()> {
-        match self.is_long() || !self.state.has_room() {
-            true => self.send(Last::No).await,
-            false => Ok(()),
+        if self.is_long() || !self.state.has_room() {
+            self.send(Last::No).await
+        } else {
+            Ok(())
         }
     }
 
     async fn flush(&mut self) -> io::Result<()> {
-        match self.ends.is_empty() {
-            true => Ok(()),
-            false => self.send(Last::No).await,
+        if self.ends.is_empty() {
+            Ok(())
+        } else {
+            self.send(Last::No).await
         }
     }
 

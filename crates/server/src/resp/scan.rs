@@ -102,9 +102,10 @@ pub(super) fn scan(
         return None;
     }
     let version = cursor >> POSITION_BITS;
-    let live = match cursor == 0 || version == live.version_id.0 & VERSION_MASK {
-        true => live,
-        false => match kept(state, &live, version) {
+    let live = if cursor == 0 || version == live.version_id.0 & VERSION_MASK {
+        live
+    } else {
+        match kept(state, &live, version) {
             Some(kept) => kept,
             None => {
                 let message = format!(
@@ -114,7 +115,7 @@ pub(super) fn scan(
                 state.error(Code::BadRequest, &message);
                 return None;
             }
-        },
+        }
     };
     Some(ScanJob {
         live,

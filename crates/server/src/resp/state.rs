@@ -113,18 +113,20 @@ impl State {
         }
         let all = self.output.len();
         self.output.rewind(mark);
-        self.refuse(match has_changed {
-            true => limits.executed(command, all - self.output.len()),
-            false => limits.too_long(),
+        self.refuse(if has_changed {
+            limits.executed(command, all - self.output.len())
+        } else {
+            limits.too_long()
         });
     }
 
     /// Rejects a reply that exceeds the limit of one client.
     pub fn bound_answer(&self) -> Result<(), Refusal> {
         let limits = self.core.clients.limits;
-        match self.output.len() > limits.answer() {
-            true => Err(limits.too_long()),
-            false => Ok(()),
+        if self.output.len() > limits.answer() {
+            Err(limits.too_long())
+        } else {
+            Ok(())
         }
     }
 
@@ -142,9 +144,10 @@ impl State {
 
     /// Returns the limits on request sizes, which are stricter before authentication.
     pub fn request_limits(&self) -> resp::Limits {
-        match self.authenticated {
-            true => self.core.limits,
-            false => self.core.limits.before_password(),
+        if self.authenticated {
+            self.core.limits
+        } else {
+            self.core.limits.before_password()
         }
     }
 

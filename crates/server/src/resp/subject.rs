@@ -27,10 +27,7 @@ pub(super) enum About {
 impl About {
     #[inline]
     pub fn of(snapshot: &Snapshot, command: Command<'_>) -> About {
-        let either = |is_rows: bool| match is_rows {
-            true => About::Rows,
-            false => About::Records,
-        };
+        let either = |is_rows: bool| if is_rows { About::Rows } else { About::Records };
         let mut are_rows = command.keys().map(|key| is_of_table(snapshot, key));
         match (command.spec.subject, command.spec.keys) {
             (Subject::Server, _) => About::Server,
@@ -38,9 +35,10 @@ impl About {
             (Subject::Keys, Keys::None) => either(scans_tables(snapshot, command.request)),
             (Subject::Keys, Keys::Every) => {
                 let first = are_rows.next().unwrap_or(false);
-                match are_rows.any(|is_row| is_row != first) {
-                    true => About::Both,
-                    false => either(first),
+                if are_rows.any(|is_row| is_row != first) {
+                    About::Both
+                } else {
+                    either(first)
                 }
             }
             (Subject::Keys, _) => either(are_rows.any(|is_row| is_row)),

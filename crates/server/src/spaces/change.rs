@@ -199,11 +199,12 @@ impl Change {
 }
 
 fn ensure_room(catalog: &Catalog) -> Result<(), Refusal> {
-    match catalog.names() < NAMES_MAX {
-        true => Ok(()),
-        false => Err(refused(format!(
+    if catalog.names() < NAMES_MAX {
+        Ok(())
+    } else {
+        Err(refused(format!(
             "there are {NAMES_MAX} spaces and aliases: drop some with FT.DROPINDEX or FT.ALIASDEL"
-        ))),
+        )))
     }
 }
 

@@ -115,9 +115,10 @@ impl Cursors {
 
     /// Advice for an unknown cursor.
     pub fn advice(&self) -> &'static str {
-        match self.is_of_node {
-            true => " (it may be of another node: go on at the node that gave it)",
-            false => "",
+        if self.is_of_node {
+            " (it may be of another node: go on at the node that gave it)"
+        } else {
+            ""
         }
     }
 

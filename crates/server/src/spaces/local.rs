@@ -275,9 +275,10 @@ impl Spaces {
 
     /// Returns the changes to send to other engines.
     pub fn take_untold(&self) -> Vec<Change> {
-        match self.is_any() {
-            true => std::mem::take(&mut self.all.borrow_mut().untold),
-            false => Vec::new(),
+        if self.is_any() {
+            std::mem::take(&mut self.all.borrow_mut().untold)
+        } else {
+            Vec::new()
         }
     }
 

@@ -109,12 +109,11 @@ impl Placed {
     /// Returns the region in a subspace according to a stored placement.
     fn at(&self, kept: &[u16], subspace: usize) -> Region {
         let (generation, of) = kept.split_first().expect("the generation comes first");
-        let place = match *generation == self.generation {
-            true => Some(subspace),
-            false => {
-                let earlier = self.earlier.iter().find(|it| it.0 == *generation);
-                earlier.and_then(|(_, places)| *places.get(subspace)?)
-            }
+        let place = if *generation == self.generation {
+            Some(subspace)
+        } else {
+            let earlier = self.earlier.iter().find(|it| it.0 == *generation);
+            earlier.and_then(|(_, places)| *places.get(subspace)?)
         };
         let region = place.and_then(|place| of.get(place));
         region.map_or(UNPLACED, |region| Region(*region))

@@ -93,9 +93,10 @@ impl Subscribed {
             let (row, _) = Row::of(definition, &object);
             regions.region(subspace, key, &row)
         });
-        match region.is_some_and(|region| self.part.has_region(region)) {
-            true => Some(Told::Is),
-            false => Some(Told::Gone),
+        if region.is_some_and(|region| self.part.has_region(region)) {
+            Some(Told::Is)
+        } else {
+            Some(Told::Gone)
         }
     }
 }

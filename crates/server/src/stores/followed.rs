@@ -282,9 +282,10 @@ impl Store {
     /// [`Error::Io`].
     pub fn forget_other(&self, id: VersionId) -> Result<(), Error> {
         let kept = self.lock()?.kept.remove(&id);
-        match kept.is_some() || self.dir.version_path(id).exists() {
-            true => self.unlink_any(id, kept),
-            false => Ok(()),
+        if kept.is_some() || self.dir.version_path(id).exists() {
+            self.unlink_any(id, kept)
+        } else {
+            Ok(())
         }
     }
 

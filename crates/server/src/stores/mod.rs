@@ -168,9 +168,10 @@ impl Stores {
     /// # Errors
     /// The reason, as a continuation of "the version".
     pub fn check_signature(&self, manifest: &Manifest) -> Result<(), String> {
-        match self.signers.is_empty() {
-            true => Ok(()),
-            false => manifest.check_signature(&self.signers),
+        if self.signers.is_empty() {
+            Ok(())
+        } else {
+            manifest.check_signature(&self.signers)
         }
     }
 

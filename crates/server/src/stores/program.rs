@@ -82,12 +82,13 @@ impl Program {
                 ));
             }
         };
-        match status.success() {
-            true => Ok(()),
-            false => Err(format!(
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!(
                 "the gate's program {name} refuses the version ({status}){}",
                 said.told()
-            )),
+            ))
         }
     }
 

@@ -147,9 +147,10 @@ impl Stores {
         versions.sort_by_key(|id| Some(*id) != said_live);
         let kept: BTreeMap<VersionId, Kept> = (versions.into_iter())
             .map(|id| {
-                let may_open = match Some(id) == said_live {
-                    true => Ok(()),
-                    false => ensure_half(),
+                let may_open = if Some(id) == said_live {
+                    Ok(())
+                } else {
+                    ensure_half()
                 };
                 (id, open_kept(&dir.version_path(id), name, id, may_open))
             })

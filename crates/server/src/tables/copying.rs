@@ -157,9 +157,10 @@ impl Tables {
         let copying = &self.copying;
         let copied_us = self.spaces.take_put() * COPY_US;
         copying.done_us.set(copying.done_us.get() + copied_us);
-        let step_us = match copying.is_yielding.get() {
-            true => YIELDING_STEP_US,
-            false => STEP_US,
+        let step_us = if copying.is_yielding.get() {
+            YIELDING_STEP_US
+        } else {
+            STEP_US
         };
         if !copying.is_resting.get() && copying.done_us.get() >= step_us {
             copying.is_resting.set(true);

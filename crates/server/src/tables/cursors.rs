@@ -29,11 +29,10 @@ impl Cursors {
 
     /// Returns the remedy for an unknown cursor.
     pub fn advice(&self) -> &'static str {
-        match self.is_of_node {
-            true => {
-                "is not remembered by this node; go on at the node that gave it, or begin again with cursor 0"
-            }
-            false => "is not remembered any more; begin again with cursor 0",
+        if self.is_of_node {
+            "is not remembered by this node; go on at the node that gave it, or begin again with cursor 0"
+        } else {
+            "is not remembered any more; begin again with cursor 0"
         }
     }
 

@@ -136,10 +136,11 @@ fn json_event(id: Id) -> Option<Event> {
 /// Returns the event of a value that the command `by` has put. An object put without a command has lost expired fields.
 fn put(is_object: bool, by: Option<&Executing>) -> Event {
     let Some(by) = by else {
-        return match is_object {
+        return if is_object {
             // Fields have expired.
-            true => (HASH, "hexpired".into()),
-            false => (STRING, "set".into()),
+            (HASH, "hexpired".into())
+        } else {
+            (STRING, "set".into())
         };
     };
     let (class, name) = match by.id {

@@ -52,9 +52,10 @@ impl Tables {
             loop {
                 self.is_woken.set(false);
                 let mut more = self.exchange();
-                match self.is_replicated() {
-                    true => self.end_replication_turn(),
-                    false => self.commit(),
+                if self.is_replicated() {
+                    self.end_replication_turn()
+                } else {
+                    self.commit()
                 }
                 self.check_journal();
                 more |= self.counting(&mut self.engine.borrow_mut(), |engine| {

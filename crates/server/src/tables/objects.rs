@@ -94,14 +94,15 @@ fn drop_late_fields(engine: &mut Engine, row: &[u8], now: u64) {
         return;
     };
     hash.expire(now);
-    let done = match hash.fields.is_empty() {
-        true => engine.remove(row, now).map(drop),
-        false => engine
+    let done = if hash.fields.is_empty() {
+        engine.remove(row, now).map(drop)
+    } else {
+        engine
             .put(row, &Object::Hash(hash).encode(), now)
             .and_then(|_| match at {
                 Some(_) => engine.expire(row, at, now).map(drop),
                 None => Ok(()),
-            }),
+            })
     };
     if let Err(error) = done {
         // The fields are invisible nevertheless: readers of a hash check expiry times.
@@ -186,9 +187,10 @@ pub fn has_object(engine: &mut Engine, key: &[u8], now: u64) -> bool {
 
 /// Returns the row of a key: its object's, or else its own.
 pub fn row_of<'k>(engine: &mut Engine, key: &'k [u8], now: u64) -> Cow<'k, [u8]> {
-    match has_object(engine, key, now) {
-        true => object_row(key).into(),
-        false => text_row(key),
+    if has_object(engine, key, now) {
+        object_row(key).into()
+    } else {
+        text_row(key)
     }
 }
 

@@ -118,9 +118,10 @@ impl Paused {
         tables: &Rc<Tables>,
         gate: &mut Gate,
     ) -> Result<(), Refusal> {
-        match tables.is_replicated() {
-            true => self.finish_numbered(gate).await,
-            false => self.finish_with(taken, tables, gate),
+        if tables.is_replicated() {
+            self.finish_numbered(gate).await
+        } else {
+            self.finish_with(taken, tables, gate)
         }
     }
 

@@ -26,9 +26,10 @@ impl Tables {
     /// The reason, and what to do.
     pub fn ensure_writes_taken(&self) -> Result<(), Refusal> {
         self.ensure_journal()?;
-        match self.is_paused() {
-            true => Ok(()),
-            false => self.ensure_lease(),
+        if self.is_paused() {
+            Ok(())
+        } else {
+            self.ensure_lease()
         }
     }
 
@@ -71,15 +72,16 @@ impl Tables {
 }
 
 fn for_now(error: &Error) -> Refusal {
-    let (code, what) = match error.is_disk_full() {
-        true => (
+    let (code, what) = if error.is_disk_full() {
+        (
             Code::DiskFull,
             "as soon as there is room writes are taken again",
-        ),
-        false => (
+        )
+    } else {
+        (
             Code::Io,
             "writing is tried again all the while, and when it succeeds writes are taken again",
-        ),
+        )
     };
     let why = format!("tables take no writes at present: {error}; reads go on, and {what}");
     (code, why)

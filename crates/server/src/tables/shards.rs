@@ -138,9 +138,12 @@ impl Sharing {
         if !slots.iter().any(|(slot, _)| is_gone(*slot)) {
             return;
         }
-        let owner = |slot| match is_gone(slot) {
-            true => NOBODY,
-            false => before.owner_of_slot(slot),
+        let owner = |slot| {
+            if is_gone(slot) {
+                NOBODY
+            } else {
+                before.owner_of_slot(slot)
+            }
         };
         let owners = Arc::new(SlotOwners::new((0..SLOTS).map(owner).collect()));
         let shard = Shard::among(before.index, before.count, owners);
@@ -684,9 +687,10 @@ impl Tables {
 /// Returns the last change that was sent of a key: of its row and, if there are objects with copies on other places, of
 /// its object.
 fn told_of(exchange: &Exchange, key: &[u8], has_objects: bool) -> Option<u64> {
-    let of_object = match has_objects {
-        true => with_object_row(key, |row| exchange.last_told(row)),
-        false => None,
+    let of_object = if has_objects {
+        with_object_row(key, |row| exchange.last_told(row))
+    } else {
+        None
     };
     exchange.last_told(&text_row(key)).max(of_object)
 }

@@ -134,9 +134,10 @@ impl Tables {
             let _ = engine.range(lo, &hi, limits, now, &mut |key, value| {
                 bytes += key.len() + value.len();
                 rows.push((key.to_vec(), value.to_vec(), None));
-                match bytes < CHUNK_BYTES {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
+                if bytes < CHUNK_BYTES {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
                 }
             });
             if engine.next_expiry().is_some() {

@@ -103,9 +103,10 @@ impl Tables {
         let (own, shard) = (self.index as u16, sharing.shard());
         let is_here = |slot: u16| view.owners.of(slot) != own || shard.owner_of_slot(slot) == own;
         // If the shard uses the view's own table, it has all of its slots.
-        match shard.goes_by(&view.owners) || (0..SLOTS).all(is_here) {
-            true => Ok(()),
-            false => again("a slot is on its way to another node; send it again"),
+        if shard.goes_by(&view.owners) || (0..SLOTS).all(is_here) {
+            Ok(())
+        } else {
+            again("a slot is on its way to another node; send it again")
         }
     }
 

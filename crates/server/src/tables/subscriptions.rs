@@ -45,17 +45,19 @@ pub struct Subscription {
 
 impl Subscription {
     fn means(&self, key: &[u8]) -> bool {
-        match self.is_key {
-            true => *key == *self.beginning,
-            false => self.glob.matches(key),
+        if self.is_key {
+            *key == *self.beginning
+        } else {
+            self.glob.matches(key)
         }
     }
 
     fn notify(&self, key: &[u8], is_there: bool) {
         let payload: &[u8] = if is_there { b"set" } else { b"del" };
-        let channel = match self.is_pattern {
-            false => self.name.clone(),
-            true => [KEY_CHANNEL, key].concat().into(),
+        let channel = if self.is_pattern {
+            [KEY_CHANNEL, key].concat().into()
+        } else {
+            self.name.clone()
         };
         self.client.mailbox.put(Note::Message {
             pattern: self.is_pattern.then(|| self.name.clone()),
@@ -232,9 +234,10 @@ impl Tables {
     /// place has some of them.
     fn home_slot(&self, beginning: &[u8], is_key: bool) -> Option<(u16, bool)> {
         let is_computed = self.is_computed(beginning);
-        let range = match is_key {
-            true => KeyRange::point(beginning),
-            false => KeyRange::prefix(beginning),
+        let range = if is_key {
+            KeyRange::point(beginning)
+        } else {
+            KeyRange::prefix(beginning)
         };
         let slot = range_slot(&range.lo, &range.hi).or_else(|| {
             let has_home = is_computed || self.is_mapped(beginning);

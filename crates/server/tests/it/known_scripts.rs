@@ -18,9 +18,10 @@ const SCRIPTS: [&str; 6] = [
 
 /// Reduces an error to its code, because Redis appends the script's line.
 fn comparable(reply: String) -> String {
-    match reply.starts_with('-') {
-        true => reply.split(' ').next().unwrap_or_default().to_owned(),
-        false => reply,
+    if reply.starts_with('-') {
+        reply.split(' ').next().unwrap_or_default().to_owned()
+    } else {
+        reply
     }
 }
 

@@ -124,9 +124,10 @@ async fn serve(core: Rc<Core>, heard: Rc<Heard>) {
 /// Sends ten times as many pieces as may be in flight.
 async fn answer_long(mut answering: Answering, heard: Rc<Heard>) {
     for number in 0..10 * PIECES_MAX {
-        let last = match number + 1 == 10 * PIECES_MAX {
-            true => Last::Whole,
-            false => Last::No,
+        let last = if number + 1 == 10 * PIECES_MAX {
+            Last::Whole
+        } else {
+            Last::No
         };
         let bytes = vec![number as u8; 20_000].into();
         if answering.send(piece(last, bytes)).await == Err(NotSent::Gone) {

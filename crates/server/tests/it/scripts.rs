@@ -130,9 +130,10 @@ fn every_command_has_a_script_with_an_answer_and_a_refusal() {
             .filter(|line| !line.starts_with('#') && !line.is_empty());
         while let (Some(line), Some(reply)) = (lines.next(), lines.next()) {
             let words: Vec<String> = words(line).iter().map(|word| word.to_uppercase()).collect();
-            let which = match reply.trim_start().starts_with('-') {
-                true => &mut refused,
-                false => &mut answered,
+            let which = if reply.trim_start().starts_with('-') {
+                &mut refused
+            } else {
+                &mut answered
             };
             which.insert(words[0].clone());
             which.extend(words.get(1).map(|second| format!("{} {second}", words[0])));

@@ -373,9 +373,10 @@ impl Caching {
 }
 
 fn read_of(key: &str) -> Vec<&str> {
-    match key.starts_with("h:") {
-        true => vec!["HGETALL", key],
-        false => vec!["GET", key],
+    if key.starts_with("h:") {
+        vec!["HGETALL", key]
+    } else {
+        vec!["GET", key]
     }
 }
 

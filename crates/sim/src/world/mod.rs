@@ -494,9 +494,10 @@ impl<N: Node> World<N> {
     }
 
     fn do_all(&mut self, node: NodeId, mut out: Outputs<N::Message>) {
-        let dies = match out.list.is_empty() {
-            true => None,
-            false => self.places[node.0].dies_within.take(),
+        let dies = if out.list.is_empty() {
+            None
+        } else {
+            self.places[node.0].dies_within.take()
         };
         if dies.is_some() {
             let done = self.random.index(out.list.len());
@@ -540,9 +541,10 @@ impl<N: Node> World<N> {
             Output::Wake(local) => {
                 let place = &self.places[from.0];
                 let passed = u128::from(local.saturating_sub(place.clock_start));
-                let at = match self.options.exact_clocks.contains(&from) {
-                    true => local,
-                    false => (passed * 1_000_000).div_ceil(u128::from(place.clock_ppm)) as u64,
+                let at = if self.options.exact_clocks.contains(&from) {
+                    local
+                } else {
+                    (passed * 1_000_000).div_ceil(u128::from(place.clock_ppm)) as u64
                 };
                 let (at, life) = (at.max(self.now + 1), place.life);
                 self.at(at, Event::Wake(from, life));

@@ -82,9 +82,10 @@ impl Node for Actor {
                 *changes += 1;
                 out.push(Output::Append("log", vec![1]));
                 out.push(Output::Sync);
-                match answers_early {
-                    true => out.push(Output::Send(CLIENT, Message::Have(*have))),
-                    false => unanswered.push((*changes, *have)),
+                if *answers_early {
+                    out.push(Output::Send(CLIENT, Message::Have(*have)))
+                } else {
+                    unanswered.push((*changes, *have))
                 }
             }
             (Actor::Store { unanswered, .. }, Input::Synced(upto)) => {

@@ -473,9 +473,10 @@ impl Row {
             extra: Vec::new(),
         };
         for _ in 0..width {
-            row.cells.push(match reader.flag()? {
-                true => Some(Cell::decode(&mut reader)?),
-                false => None,
+            row.cells.push(if reader.flag()? {
+                Some(Cell::decode(&mut reader)?)
+            } else {
+                None
             });
         }
         for _ in 0..reader.count(5)? {

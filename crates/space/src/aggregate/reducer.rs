@@ -50,12 +50,15 @@ impl Reducer {
         property: &mut dyn FnMut(&[u8]) -> Result<usize>,
     ) -> Result<Reducer> {
         let name = function.to_uppercase();
-        let counts = |min: usize, max: usize| match (min..=max).contains(&list.len()) {
-            true => Ok(()),
-            false => Err(Refusal::new(format!(
-                "Bad arguments for {name}: it takes {min} to {max}, here are {}",
-                list.len()
-            ))),
+        let counts = |min: usize, max: usize| {
+            if (min..=max).contains(&list.len()) {
+                Ok(())
+            } else {
+                Err(Refusal::new(format!(
+                    "Bad arguments for {name}: it takes {min} to {max}, here are {}",
+                    list.len()
+                )))
+            }
         };
         let number = |text: &[u8]| {
             let number = Number::parse(text).ok_or_else(|| {
@@ -183,12 +186,11 @@ impl Reducer {
             (Kind::Sample(size), Accumulator::Sample(sample)) if *cell != Cell::Null => {
                 let bytes = identity.len() + cell.size_bytes() + 64;
                 sample.insert((key_hash(identity), identity.to_vec()), cell.clone());
-                match sample.len() > size {
-                    true => {
-                        sample.pop_last();
-                        0
-                    }
-                    false => bytes,
+                if sample.len() > size {
+                    sample.pop_last();
+                    0
+                } else {
+                    bytes
                 }
             }
             (_, to) => match cell {
@@ -402,9 +404,10 @@ impl Reducer {
                     count: reader.u64()?,
                 }
             }
-            Accumulator::Extreme(_) => Accumulator::Extreme(match reader.flag()? {
-                true => Some(number(reader)?),
-                false => None,
+            Accumulator::Extreme(_) => Accumulator::Extreme(if reader.flag()? {
+                Some(number(reader)?)
+            } else {
+                None
             }),
             Accumulator::Spread { .. } => Accumulator::Spread {
                 count: reader.u64()?,
@@ -417,9 +420,10 @@ impl Reducer {
                 }
                 Accumulator::Numbers(numbers)
             }
-            Accumulator::First(_) => Accumulator::First(match reader.flag()? {
-                true => Some((reader.bytes()?.to_vec(), Cell::decode(reader)?)),
-                false => None,
+            Accumulator::First(_) => Accumulator::First(if reader.flag()? {
+                Some((reader.bytes()?.to_vec(), Cell::decode(reader)?))
+            } else {
+                None
             }),
             Accumulator::Sample(mut sample) => {
                 for _ in 0..reader.count(13)? {

@@ -260,11 +260,12 @@ impl Builder<'_> {
     /// # Errors
     /// The row has the maximum number of columns.
     fn ensure_room(&self, args: &Arguments<'_>) -> Result<()> {
-        match self.names.len() >= NAMES_MAX {
-            true => Err(args.refuse_last(format!(
+        if self.names.len() >= NAMES_MAX {
+            Err(args.refuse_last(format!(
                 "rows of an aggregation have at most {NAMES_MAX} columns"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 
@@ -305,18 +306,17 @@ impl Builder<'_> {
             if source.starts_with('$') {
                 Path::parse(&source).map_err(|refusal| args.refuse_last(refusal.to_string()))?;
             }
-            let name = match list
+            let name = if list
                 .peek()
                 .is_some_and(|word| word.eq_ignore_ascii_case("AS"))
             {
-                false => source.clone(),
-                true => {
-                    list.next();
-                    let alias = list.next();
-                    alias.ok_or_else(|| {
-                        args.refuse_last("LOAD path AS name - must be accompanied with NAME")
-                    })?
-                }
+                list.next();
+                let alias = list.next();
+                alias.ok_or_else(|| {
+                    args.refuse_last("LOAD path AS name - must be accompanied with NAME")
+                })?
+            } else {
+                source.clone()
             };
             if !self.names.contains(&name) {
                 self.ensure_room(args)?;
@@ -346,9 +346,10 @@ impl Builder<'_> {
             .peek()
             .map(|text| String::from_utf8_lossy(text).into_owned());
         let expression = self.expression(args)?;
-        let name = match args.take_word("AS") {
-            true => args.take_text("the name after AS")?,
-            false => written.unwrap_or_default(),
+        let name = if args.take_word("AS") {
+            args.take_text("the name after AS")?
+        } else {
+            written.unwrap_or_default()
         };
         self.ensure_room(args)?;
         let place = self.place(&name);
@@ -372,20 +373,19 @@ impl Builder<'_> {
                     place: args.refuse_last("").place,
                     ..refusal
                 })?;
-            let name = match args.take_word("AS") {
-                true => args.take_text("the name after AS")?,
-                false => {
-                    let parts = list.iter().map(|it| {
-                        String::from_utf8_lossy(it)
-                            .trim_start_matches('@')
-                            .to_string()
-                    });
-                    format!(
-                        "__generated_alias{}{}",
-                        function.to_lowercase(),
-                        parts.collect::<Vec<_>>().join(",")
-                    )
-                }
+            let name = if args.take_word("AS") {
+                args.take_text("the name after AS")?
+            } else {
+                let parts = list.iter().map(|it| {
+                    String::from_utf8_lossy(it)
+                        .trim_start_matches('@')
+                        .to_string()
+                });
+                format!(
+                    "__generated_alias{}{}",
+                    function.to_lowercase(),
+                    parts.collect::<Vec<_>>().join(",")
+                )
             };
             if names.len() == NAMES_MAX {
                 return Err(

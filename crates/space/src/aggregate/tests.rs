@@ -457,9 +457,10 @@ proptest! {
         let squares: f64 = numbers.iter().map(|n| (f64::from(*n) - mean).powi(2)).sum();
         let deviation = if numbers.len() < 2 { 0.0 } else { (squares / (count - 1.0)).sqrt() };
         let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
-        let (sum, median) = match numbers.is_empty() {
-            true => ("nan".to_string(), "nan".to_string()),
-            false => (numbers.iter().sum::<i32>().to_string(), numbers[numbers.len().div_ceil(2) - 1].to_string()),
+        let (sum, median) = if numbers.is_empty() {
+            ("nan".to_string(), "nan".to_string())
+        } else {
+            (numbers.iter().sum::<i32>().to_string(), numbers[numbers.len().div_ceil(2) - 1].to_string())
         };
         let begin = format!("1: t=t0,c={},s={sum},d={},v=", samples.len(), distinct.len());
         prop_assert!(found.starts_with(&begin) && found.ends_with(&format!(",q={median}")), "{} {} {}", found, begin, median);

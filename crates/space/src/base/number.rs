@@ -100,9 +100,10 @@ impl Number {
             Number::Float(value) => (value, 0),
             Number::Int(value) => {
                 let near = value as f64;
-                let below = match near as i128 > i128::from(value) {
-                    true => near.next_down(),
-                    false => near,
+                let below = if near as i128 > i128::from(value) {
+                    near.next_down()
+                } else {
+                    near
                 };
                 (below, (i128::from(value) - below as i128) as u16)
             }
@@ -187,9 +188,10 @@ pub fn print_general(value: f64, digits: usize) -> String {
 
 /// Removes trailing zeros of a fraction.
 fn trimmed(text: &str) -> &str {
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.'),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        text
     }
 }
 

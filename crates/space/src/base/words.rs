@@ -16,12 +16,13 @@ pub const STOPWORDS: [&str; 33] = [
 
 /// Folds a text to lower case. A final sigma becomes a regular one, because a prefix of a word may end within the word.
 pub fn fold(text: &[u8]) -> Vec<u8> {
-    match text.is_ascii() {
-        true => text.to_ascii_lowercase(),
-        false => match std::str::from_utf8(text) {
+    if text.is_ascii() {
+        text.to_ascii_lowercase()
+    } else {
+        match std::str::from_utf8(text) {
             Ok(text) => text.to_lowercase().replace('ς', "σ").into_bytes(),
             Err(_) => text.to_ascii_lowercase(),
-        },
+        }
     }
 }
 
@@ -98,9 +99,10 @@ pub fn tags_into(text: &[u8], rule: TagRule, out: &mut Vec<Vec<u8>>) {
 /// Returns a tag in the form that is stored and searched for.
 pub fn tag(text: &[u8], is_case_sensitive: bool) -> Vec<u8> {
     let text = text.trim_ascii();
-    let mut tag = match is_case_sensitive {
-        true => text.to_vec(),
-        false => fold(text),
+    let mut tag = if is_case_sensitive {
+        text.to_vec()
+    } else {
+        fold(text)
     };
     tag.truncate(TAG_BYTES_MAX);
     tag

@@ -254,9 +254,10 @@ impl Parsed<'_> {
     fn conversion(&mut self, sign: Option<u8>) -> Result<Option<()>> {
         let mut parts = |signs: &[u8]| -> Result<Option<()>> {
             for sign in signs {
-                let fits = match sign.is_ascii_alphabetic() {
-                    true => self.conversion(Some(*sign))?,
-                    false => self.sign(*sign),
+                let fits = if sign.is_ascii_alphabetic() {
+                    self.conversion(Some(*sign))?
+                } else {
+                    self.sign(*sign)
                 };
                 if fits.is_none() {
                     return Ok(None);

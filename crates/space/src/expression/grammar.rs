@@ -68,9 +68,10 @@ impl Expression {
         };
         let expression = parser.binary(0)?;
         parser.blanks();
-        match parser.at == chars.len() {
-            true => Ok(expression),
-            false => Err(parser.syntax("an operator or the end is expected here")),
+        if parser.at == chars.len() {
+            Ok(expression)
+        } else {
+            Err(parser.syntax("an operator or the end is expected here"))
         }
     }
 
@@ -186,16 +187,15 @@ impl Parser<'_> {
 
     fn power(&mut self) -> Result<Expression> {
         let base = self.unary()?;
-        match self.take("^") {
-            false => Ok(base),
-            true => {
-                let exponent = self.deeper(Self::power)?;
-                Ok(Expression::Binary(
-                    Operation::Power,
-                    Box::new(base),
-                    Box::new(exponent),
-                ))
-            }
+        if self.take("^") {
+            let exponent = self.deeper(Self::power)?;
+            Ok(Expression::Binary(
+                Operation::Power,
+                Box::new(base),
+                Box::new(exponent),
+            ))
+        } else {
+            Ok(base)
         }
     }
 
@@ -225,10 +225,7 @@ impl Parser<'_> {
             Some('@') => {
                 self.at += 1;
                 let name = self.name();
-                match name.is_empty() {
-                    true => Err(self.syntax("after @ the name of a field is expected")),
-                    false => Ok(Expression::Name(name)),
-                }
+                if name.is_empty() { Err(self.syntax("after @ the name of a field is expected")) } else { Ok(Expression::Name(name)) }
             }
             Some('\'' | '"') => self.quoted(),
             Some(c) if c.is_ascii_digit() || *c == '.' => self.number(),
@@ -238,9 +235,10 @@ impl Parser<'_> {
     }
 
     fn close(&mut self) -> Result<()> {
-        match self.take(")") {
-            true => Ok(()),
-            false => Err(self.syntax("a closing ) is expected here")),
+        if self.take(")") {
+            Ok(())
+        } else {
+            Err(self.syntax("a closing ) is expected here"))
         }
     }
 

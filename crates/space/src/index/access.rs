@@ -146,18 +146,19 @@ impl Access {
                 by_one_attribute(predicate, index).unwrap_or_else(|| {
                     let inner = Access::within(inner, index);
                     let all = Access::all(index);
-                    match inner.is_exact {
+                    if inner.is_exact {
                         // The count is known, but the rows cannot be listed.
-                        true => Access {
+                        Access {
                             count: index.rows.len() - inner.count,
                             is_exact: true,
                             share: 1.0 - inner.share,
                             ..all
-                        },
-                        false => Access {
+                        }
+                    } else {
+                        Access {
                             share: 1.0 - inner.share,
                             ..all
-                        },
+                        }
                     }
                 })
             }

@@ -119,9 +119,10 @@ impl SpaceIndex {
     }
 
     fn sort_rows(&self, order: &[SortKey], rows: &mut [u32]) {
-        match order.is_empty() {
-            true => self.sort_by_key(rows),
-            false => rows.sort_unstable_by(|a, b| self.compare_ranks(order, *a, *b)),
+        if order.is_empty() {
+            self.sort_by_key(rows)
+        } else {
+            rows.sort_unstable_by(|a, b| self.compare_ranks(order, *a, *b))
         }
     }
 

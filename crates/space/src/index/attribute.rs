@@ -223,9 +223,10 @@ impl AttributeIndex {
 /// Inserts a row into the order of its value, or removes it.
 fn move_row(order: &mut Sorted, data: &Data, row: u32, rows: &Rows, enters: bool) {
     fn go(order: &mut Sorted, row: u32, enters: bool, is_before: impl FnMut(u32) -> bool) {
-        match enters {
-            true => order.insert(row, is_before),
-            false => order.remove(row, is_before),
+        if enters {
+            order.insert(row, is_before)
+        } else {
+            order.remove(row, is_before)
         }
     }
     let key = rows.key(row);

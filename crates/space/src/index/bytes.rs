@@ -41,17 +41,14 @@ fn number_of([a, b, c, d, e, f, g]: [u8; HEAD]) -> u64 {
 
 impl Bytes {
     pub fn new(bytes: &[u8]) -> Bytes {
-        match bytes.len() <= SHORT_MAX {
-            true => {
-                let mut short = [0; SHORT_MAX];
-                short[..bytes.len()].copy_from_slice(bytes);
-                Bytes::Short(bytes.len() as u8, short)
-            }
-            false => {
-                let mut head = [0; HEAD];
-                head.copy_from_slice(&bytes[..HEAD]);
-                Bytes::Long(head, bytes.into())
-            }
+        if bytes.len() <= SHORT_MAX {
+            let mut short = [0; SHORT_MAX];
+            short[..bytes.len()].copy_from_slice(bytes);
+            Bytes::Short(bytes.len() as u8, short)
+        } else {
+            let mut head = [0; HEAD];
+            head.copy_from_slice(&bytes[..HEAD]);
+            Bytes::Long(head, bytes.into())
         }
     }
 

@@ -225,9 +225,10 @@ impl<'a> Check<'a> {
                 } else {
                     vec![]
                 };
-                let maybe = match flags.others.is_empty() {
-                    true => Vec::new(),
-                    false => vec![sketch::OTHER..=sketch::OTHER],
+                let maybe = if flags.others.is_empty() {
+                    Vec::new()
+                } else {
+                    vec![sketch::OTHER..=sketch::OTHER]
                 };
                 Sketched::check(&flags.codes, sure, maybe, exact, Vec::new())
             }
@@ -235,23 +236,21 @@ impl<'a> Check<'a> {
             (test, Data::Values(values)) => {
                 let of = OfValues {
                     fit: Fit::new(test, values, extent),
-                    known: RefCell::new(
-                        match extent >= Extent::Many && values.end() <= KNOWN_MAX {
-                            true => vec![0; values.end()],
-                            false => Vec::new(),
-                        },
-                    ),
+                    known: RefCell::new(if extent >= Extent::Many && values.end() <= KNOWN_MAX {
+                        vec![0; values.end()]
+                    } else {
+                        Vec::new()
+                    }),
                     values,
                 };
                 match &attribute.sketch {
                     Sketch::Values(numbers) if extent == Extent::All => {
                         let fitting = of.fitting();
-                        match fitting.len() <= SPANS_MAX {
-                            true => {
-                                let (exact, bytes) = (Check::Values(of), numbers.bytes());
-                                Sketched::check(bytes, fitting, Vec::new(), exact, Vec::new())
-                            }
-                            false => Check::Values(of),
+                        if fitting.len() <= SPANS_MAX {
+                            let (exact, bytes) = (Check::Values(of), numbers.bytes());
+                            Sketched::check(bytes, fitting, Vec::new(), exact, Vec::new())
+                        } else {
+                            Check::Values(of)
                         }
                     }
                     _ => Check::Values(of),
@@ -475,9 +474,10 @@ fn edges(
         return Vec::new();
     };
     let (all, sure) = (attribute.ranks(order, span), blocks.ranks(sure));
-    let sure = match sure.is_empty() {
-        true => all.end..all.end,
-        false => sure,
+    let sure = if sure.is_empty() {
+        all.end..all.end
+    } else {
+        sure
     };
     if all.len() - sure.len() > EDGES_MAX {
         return Vec::new();

@@ -115,9 +115,10 @@ impl fmt::Display for Plan {
             let names: Vec<&str> = self.filters.iter().map(|id| name(*id)).collect();
             write!(f, "; filter {}", names.join(", "))?;
         }
-        match self.is_counted {
-            true => f.write_str("; the total by index"),
-            false => Ok(()),
+        if self.is_counted {
+            f.write_str("; the total by index")
+        } else {
+            Ok(())
         }
     }
 }

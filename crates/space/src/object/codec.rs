@@ -217,9 +217,10 @@ impl<'a> HashView<'a> {
         std::iter::from_fn(move || {
             let name_size = take_varint(&mut directory)? as usize;
             let value_size = take_varint(&mut directory)? as usize;
-            let expiry = match expires {
-                true => take_varint(&mut directory)?,
-                false => 0,
+            let expiry = if expires {
+                take_varint(&mut directory)?
+            } else {
+                0
             };
             let (name, names_behind) = names.split_at(name_size);
             let (value, values_behind) = values.split_at(value_size);

@@ -145,9 +145,10 @@ impl Document {
         let arrays = paths.iter().any(|path| !path.is_legacy());
         let mut members = Map::new();
         for path in paths {
-            let value = match arrays {
-                true => Value::Array(path.select(&self.root).into_iter().cloned().collect()),
-                false => self.get(path)?,
+            let value = if arrays {
+                Value::Array(path.select(&self.root).into_iter().cloned().collect())
+            } else {
+                self.get(path)?
             };
             members.insert(path.text().to_string(), value);
         }
@@ -533,11 +534,12 @@ pub fn check_depth(value: &Value) -> Result<()> {
             _ => true,
         }
     }
-    match is_within(value, DEPTH_MAX) {
-        true => Ok(()),
-        false => Err(Refusal::new(format!(
+    if is_within(value, DEPTH_MAX) {
+        Ok(())
+    } else {
+        Err(Refusal::new(format!(
             "the document would nest deeper than {DEPTH_MAX}: nothing was changed"
-        ))),
+        )))
     }
 }
 

@@ -370,9 +370,10 @@ impl Parser<'_> {
         if !has_point {
             return Err(self.refuse("here . and a name, or [ is expected"));
         }
-        let selectors = vec![match self.take('*') {
-            true => Selector::All,
-            false => self.name()?,
+        let selectors = vec![if self.take('*') {
+            Selector::All
+        } else {
+            self.name()?
         }];
         Ok(Step {
             selectors,
@@ -385,11 +386,12 @@ impl Parser<'_> {
         while self.peek().is_some_and(|c| !".[]'\"()?*, ".contains(c)) {
             self.at += 1;
         }
-        match self.at == begin {
-            true => Err(self.refuse(
+        if self.at == begin {
+            Err(self.refuse(
                 "here a name is expected; names with other signs than letters stand in ['..']",
-            )),
-            false => Ok(Selector::Name(self.chars[begin..self.at].iter().collect())),
+            ))
+        } else {
+            Ok(Selector::Name(self.chars[begin..self.at].iter().collect()))
         }
     }
 
@@ -453,9 +455,10 @@ impl Parser<'_> {
             None
         }
         .unwrap_or(1);
-        match step > 0 {
-            true => Ok(Selector::Slice(start, end, step)),
-            false => Err(self.refuse("the step of a slice is 1 or more")),
+        if step > 0 {
+            Ok(Selector::Slice(start, end, step))
+        } else {
+            Err(self.refuse("the step of a slice is 1 or more"))
         }
     }
 
@@ -468,12 +471,12 @@ impl Parser<'_> {
         }
         let text: String = self.chars[begin..self.at].iter().collect();
         self.blanks();
-        match text.is_empty() {
-            true => Ok(None),
-            false => text
-                .parse()
+        if text.is_empty() {
+            Ok(None)
+        } else {
+            text.parse()
                 .map(Some)
-                .map_err(|_| self.refuse("this is no index of 64 bits")),
+                .map_err(|_| self.refuse("this is no index of 64 bits"))
         }
     }
 }

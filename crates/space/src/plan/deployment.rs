@@ -178,9 +178,10 @@ pub struct DeploymentError {
 
 impl std::fmt::Display for DeploymentError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.key.is_empty() {
-            true => write!(f, "deployment: {}", self.what.trim_end()),
-            false => write!(f, "deployment: {}: {}", self.key, self.what),
+        if self.key.is_empty() {
+            write!(f, "deployment: {}", self.what.trim_end())
+        } else {
+            write!(f, "deployment: {}: {}", self.key, self.what)
         }
     }
 }

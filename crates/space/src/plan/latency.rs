@@ -48,9 +48,10 @@ pub(super) fn steady(load: &Load, clients: u32) -> Steady {
         steady = Steady {
             throughput: rate * 1e6,
             latency_us: latency,
-            stretch: match path > 0.0 {
-                true => (latency - load.waits_us) / path,
-                false => 1.0,
+            stretch: if path > 0.0 {
+                (latency - load.waits_us) / path
+            } else {
+                1.0
             },
         };
     }

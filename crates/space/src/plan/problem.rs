@@ -169,8 +169,9 @@ impl Top {
 
 /// Returns whether a set is better than a known one.
 fn is_before((cost, open): (f64, &Open), known: &(f64, Vec<AttributeSet>, Open)) -> bool {
-    match (cost - known.0).abs() <= known.0 * SAME {
-        true => open.len() < known.2.len(),
-        false => cost < known.0,
+    if (cost - known.0).abs() <= known.0 * SAME {
+        open.len() < known.2.len()
+    } else {
+        cost < known.0
     }
 }

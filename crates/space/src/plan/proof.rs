@@ -50,9 +50,10 @@ pub(super) fn prove(problem: &Problem, top: &mut Top, steps: &mut u64) -> Bound 
     let root_bound = proof.branch(root, true);
     let best = proof.best();
     let is_complete = proof.open_bound == f64::INFINITY;
-    let cost = match is_complete {
-        true => best,
-        false => proof.open_bound.max(root_bound).min(best),
+    let cost = if is_complete {
+        best
+    } else {
+        proof.open_bound.max(root_bound).min(best)
     };
     Bound { cost, is_complete }
 }

@@ -359,9 +359,10 @@ fn shifts(
         }
     }
     for (at, class) in workload.queries.iter().enumerate() {
-        let name = match class.name.is_empty() {
-            true => format!("query[{at}]"),
-            false => class.name.clone(),
+        let name = if class.name.is_empty() {
+            format!("query[{at}]")
+        } else {
+            class.name.clone()
         };
         shift(format!("{name} twice as often"), &|it| {
             it.queries[at].frequency *= 2.0;

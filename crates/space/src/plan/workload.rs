@@ -175,9 +175,10 @@ pub struct WorkloadError {
 
 impl std::fmt::Display for WorkloadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.key.is_empty() {
-            true => write!(f, "workload: {}", self.what.trim_end()),
-            false => write!(f, "workload: {}: {}", self.key, self.what),
+        if self.key.is_empty() {
+            write!(f, "workload: {}", self.what.trim_end())
+        } else {
+            write!(f, "workload: {}: {}", self.key, self.what)
         }
     }
 }
@@ -296,9 +297,12 @@ impl Workload {
     fn check_query(&self, key: &str, query: &QueryClass) -> Result<(), WorkloadError> {
         check_frequency(&format!("{key}.frequency"), query.frequency)?;
         let mut constrained = BTreeSet::new();
-        let mut constrain = |key: &str, name: &String| match constrained.insert(name.clone()) {
-            true => self.check_name(key, name),
-            false => refuse(key, &format!("{name:?} is constrained twice")),
+        let mut constrain = |key: &str, name: &String| {
+            if constrained.insert(name.clone()) {
+                self.check_name(key, name)
+            } else {
+                refuse(key, &format!("{name:?} is constrained twice"))
+            }
         };
         for (number, name) in query.equal.iter().enumerate() {
             constrain(&format!("{key}.equal[{number}]"), name)?;
@@ -396,19 +400,21 @@ impl AttributeProfile {
 const NUMBER_MAX: f64 = 1e15;
 
 fn check_frequency(key: &str, frequency: f64) -> Result<(), WorkloadError> {
-    match (0.0..=NUMBER_MAX).contains(&frequency) {
-        true => Ok(()),
-        false => refuse(
+    if (0.0..=NUMBER_MAX).contains(&frequency) {
+        Ok(())
+    } else {
+        refuse(
             key,
             &format!("{frequency} is no frequency; 0 to {NUMBER_MAX:e}"),
-        ),
+        )
     }
 }
 
 fn check_share(key: &str, share: f64) -> Result<(), WorkloadError> {
-    match (0.0..=1.0).contains(&share) {
-        true => Ok(()),
-        false => refuse(key, &format!("{share} is no share; from 0 to 1")),
+    if (0.0..=1.0).contains(&share) {
+        Ok(())
+    } else {
+        refuse(key, &format!("{share} is no share; from 0 to 1"))
     }
 }
 

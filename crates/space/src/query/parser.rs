@@ -64,11 +64,12 @@ pub fn parse(text: &[u8], definition: &Definition, params: &Params) -> Result<Pr
 /// # Errors
 /// There are more than [`CONDITIONS_MAX`].
 pub(crate) fn ensure_conditions(count: usize) -> Result<()> {
-    match count > CONDITIONS_MAX {
-        true => Err(Refusal::new(format!(
+    if count > CONDITIONS_MAX {
+        Err(Refusal::new(format!(
             "a query has at most {CONDITIONS_MAX} conditions (words, times the texts that each is looked for in, ranges and tags): send several queries"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -297,9 +298,10 @@ impl Parser<'_> {
             return self.phrase(value, texts);
         }
         let word = fold(value);
-        match self.definition.is_stopword(&word) {
-            true => None,
-            false => Some(self.text(texts, Test::Word(Pattern::Exact(word)))),
+        if self.definition.is_stopword(&word) {
+            None
+        } else {
+            Some(self.text(texts, Test::Word(Pattern::Exact(word))))
         }
     }
 
@@ -358,9 +360,10 @@ impl Parser<'_> {
         } else {
             self.comparison(one(&attributes, &self.scan, begin)?)
         };
-        match indexed.is_empty() {
-            true => parsed.map(|_| Some(Predicate::Nothing)),
-            false => parsed,
+        if indexed.is_empty() {
+            parsed.map(|_| Some(Predicate::Nothing))
+        } else {
+            parsed
         }
     }
 

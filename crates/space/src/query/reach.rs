@@ -52,9 +52,10 @@ impl Reach {
 
     /// Returns the allowed values, if they are a finite set.
     pub fn points(&self) -> Option<Vec<&Scalar>> {
-        match self.missing {
-            true => None,
-            false => self.spans.iter().map(Span::as_point).collect(),
+        if self.missing {
+            None
+        } else {
+            self.spans.iter().map(Span::as_point).collect()
         }
     }
 
@@ -98,9 +99,10 @@ impl Reach {
         if !is_single_valued {
             // Each of the two holds for one value of an object, not necessarily the same. Keep the more restrictive
             // one.
-            return match other.spans.len() < self.spans.len() && !other.missing {
-                true => other,
-                false => self,
+            return if other.spans.len() < self.spans.len() && !other.missing {
+                other
+            } else {
+                self
             };
         }
         // Both lists are sorted and their spans are disjoint, so the span that ends first cannot intersect any later
@@ -109,9 +111,10 @@ impl Reach {
         let (mut a, mut b) = (left.next(), right.next());
         let mut spans = Vec::new();
         while let (Some(x), Some(y)) = (&a, &b) {
-            let low = match compare_low(&x.low, &y.low).is_ge() {
-                true => &x.low,
-                false => &y.low,
+            let low = if compare_low(&x.low, &y.low).is_ge() {
+                &x.low
+            } else {
+                &y.low
             };
             let x_ends_first = compare_high(&x.high, &y.high).is_le();
             let high = if x_ends_first { &x.high } else { &y.high };
@@ -122,9 +125,10 @@ impl Reach {
             if !span.is_empty() {
                 spans.push(span);
             }
-            match x_ends_first {
-                true => a = left.next(),
-                false => b = right.next(),
+            if x_ends_first {
+                a = left.next()
+            } else {
+                b = right.next()
             }
         }
         Reach {

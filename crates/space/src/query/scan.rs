@@ -99,12 +99,11 @@ impl Scan {
     }
 
     pub fn expect(&mut self, sign: &str, advice: &str) -> Result<()> {
-        match self.take_after_blanks(sign) {
-            true => Ok(()),
-            false => {
-                self.blanks();
-                Err(self.syntax(advice))
-            }
+        if self.take_after_blanks(sign) {
+            Ok(())
+        } else {
+            self.blanks();
+            Err(self.syntax(advice))
         }
     }
 

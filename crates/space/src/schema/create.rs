@@ -142,23 +142,23 @@ impl Definition {
                 .drop_attribute(&name)
                 .map_err(|message| args.refuse_last(message))?;
         }
-        match altered.attributes.is_empty() {
-            true => Err(Refusal::new(
+        if altered.attributes.is_empty() {
+            Err(Refusal::new(
                 "a space keeps one attribute at least: FT.DROPINDEX removes the space",
-            )),
-            false => Ok((altered, Some(false))),
+            ))
+        } else {
+            Ok((altered, Some(false)))
         }
     }
 
     /// Parses the arguments of INDEX: a count and lists, or DEFAULT, which has the effect of omitting the clause.
     fn parse_indexes(&self, args: &mut Arguments<'_>) -> Result<Definition> {
         let mut altered = self.clone();
-        match args.take_word("DEFAULT") {
-            true => altered.layout.indexes = None,
-            false => {
-                let lists = lists("INDEX", args)?;
-                altered.layout.indexes = Some(self.resolve_indexes(&lists)?);
-            }
+        if args.take_word("DEFAULT") {
+            altered.layout.indexes = None
+        } else {
+            let lists = lists("INDEX", args)?;
+            altered.layout.indexes = Some(self.resolve_indexes(&lists)?);
         }
         if let Some(more) = args.peek() {
             return Err(args.refuse(format!(
@@ -166,9 +166,10 @@ impl Definition {
                 shown(more)
             )));
         }
-        match altered.layout.indexes == self.layout.indexes {
-            true => Err(Refusal::new("it has these indexes already")),
-            false => Ok(altered),
+        if altered.layout.indexes == self.layout.indexes {
+            Err(Refusal::new("it has these indexes already"))
+        } else {
+            Ok(altered)
         }
     }
 
@@ -196,9 +197,10 @@ impl Definition {
             .flatten()
             .any(|indexed| *indexed == id);
         if is_cut || is_indexed {
-            let why = match is_cut {
-                true => "a subspace is made of it; FT.ALTER .. SUBSPACES gives the space others",
-                false => "an INDEX is made of it; FT.ALTER .. INDEX gives the space others",
+            let why = if is_cut {
+                "a subspace is made of it; FT.ALTER .. SUBSPACES gives the space others"
+            } else {
+                "an INDEX is made of it; FT.ALTER .. INDEX gives the space others"
             };
             return Err(format!("attribute {name:?} cannot be dropped: {why}"));
         }
@@ -283,11 +285,12 @@ impl Definition {
                 .iter()
                 .map(|cut| u32::from(cut.bits.unwrap_or(0)))
                 .sum();
-            match bits > bits_max {
-                true => Err(refuse(format!(
+            if bits > bits_max {
+                Err(refuse(format!(
                     "{bits} bits make more than {regions} regions: give fewer bits, or raise REGIONS"
-                ))),
-                false => Ok(cuts),
+                )))
+            } else {
+                Ok(cuts)
             }
         };
         lists.iter().map(subspace).collect()
@@ -404,9 +407,10 @@ fn option<'a>(
             }
             // The empty prefix covers all keys.
             let is_all = prefixes.iter().any(|prefix| prefix.is_empty());
-            definition.prefixes = match is_all {
-                true => Vec::new(),
-                false => prefixes.iter().map(|prefix| prefix.to_vec()).collect(),
+            definition.prefixes = if is_all {
+                Vec::new()
+            } else {
+                prefixes.iter().map(|prefix| prefix.to_vec()).collect()
             };
         }
         "FILTER" => {
@@ -513,9 +517,10 @@ fn attribute(on: ObjectKind, id: AttributeId, args: &mut Arguments<'_>) -> Resul
             Some(path)
         }
     };
-    let name = match args.take_word("AS") {
-        true => args.take_text("the name after AS")?,
-        false => identifier.clone(),
+    let name = if args.take_word("AS") {
+        args.take_text("the name after AS")?
+    } else {
+        identifier.clone()
     };
     if name.is_empty() {
         return Err(Refusal::at_argument(at, "an attribute's name is not empty"));

@@ -59,9 +59,10 @@ impl Definition {
             () => None,
         };
         if let Some(one) = one {
-            return match args.is_done() {
-                true => Ok(one),
-                false => Err(args.refuse("nothing stands behind SWITCH or CANCEL")),
+            return if args.is_done() {
+                Ok(one)
+            } else {
+                Err(args.refuse("nothing stands behind SWITCH or CANCEL"))
             };
         }
         let is_count = |it: &[u8]| matches!(Number::parse(it), Some(Number::Int(_)));
@@ -202,10 +203,11 @@ impl Definition {
 /// Parses the argument of REGIONS.
 pub(super) fn take_regions(args: &mut Arguments<'_>) -> Result<u32> {
     let count = args.take_count("REGIONS", REGIONS_MAX)?;
-    match count.is_power_of_two() {
-        true => Ok(count as u32),
-        false => Err(args.refuse_last(format!(
+    if count.is_power_of_two() {
+        Ok(count as u32)
+    } else {
+        Err(args.refuse_last(format!(
             "Bad arguments for REGIONS: {count} is no power of two"
-        ))),
+        )))
     }
 }

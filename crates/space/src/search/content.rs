@@ -75,9 +75,10 @@ pub fn put_content(
 ) -> Result<(), Malformed> {
     match (ObjectView::new(bytes)?, &search.content) {
         (ObjectView::Hash(view), Content::All) => {
-            let count = match view.expires() {
-                false => view.count(),
-                true => view.fields_at(now_ms).count(),
+            let count = if view.expires() {
+                view.fields_at(now_ms).count()
+            } else {
+                view.count()
             };
             out.reserve(bytes.len() + 8 * count + 32);
             head(out, count);
@@ -168,9 +169,10 @@ pub fn decode_content(bytes: &[u8]) -> Result<Pairs<'_>, Malformed> {
         let name = take_bulk(&mut bulks).ok_or_else(cut)?;
         pairs.push((name, take_bulk(&mut bulks).ok_or_else(cut)?));
     }
-    match bulks.is_empty() {
-        true => Ok(pairs),
-        false => Err(cut()),
+    if bulks.is_empty() {
+        Ok(pairs)
+    } else {
+        Err(cut())
     }
 }
 

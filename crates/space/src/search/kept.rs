@@ -152,9 +152,10 @@ impl Kept {
 
     /// Returns the last row in order.
     pub fn last(&self) -> Option<Entry<'_>> {
-        match self.places.len() == self.keep {
-            true => Some(self.places.first()?.entry(&self.bytes)),
-            false => self.iter().max_by_key(|entry| entry.rank),
+        if self.places.len() == self.keep {
+            Some(self.places.first()?.entry(&self.bytes))
+        } else {
+            self.iter().max_by_key(|entry| entry.rank)
         }
     }
 

@@ -57,12 +57,11 @@ pub fn rank_value(value: Option<&Scalar>, is_descending: bool, out: &mut Vec<u8>
 pub fn first_sort_value(rank: &[u8], order: &[SortKey]) -> Option<Scalar> {
     let first = order.first()?;
     let bytes = rank.strip_prefix(&[0])?;
-    match first.is_descending {
-        false => Some(Scalar::decode(bytes).ok()?.0),
-        true => {
-            let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
-            Some(Scalar::decode(&turned).ok()?.0)
-        }
+    if first.is_descending {
+        let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+        Some(Scalar::decode(&turned).ok()?.0)
+    } else {
+        Some(Scalar::decode(bytes).ok()?.0)
     }
 }
 
@@ -144,9 +143,10 @@ impl Partial {
         for part in &parts {
             all.total += part.total;
             for entry in part.rows.iter() {
-                match seen.insert(entry.key) {
-                    true => all.rows.offer_entry(entry),
-                    false => all.total -= 1,
+                if seen.insert(entry.key) {
+                    all.rows.offer_entry(entry)
+                } else {
+                    all.total -= 1
                 }
             }
         }

@@ -122,9 +122,10 @@ mod tests {
 
     fn subspace(n_bits: u8, t_bits: u8, by_hash: bool) -> Subspace {
         use crate::base::number::Number;
-        let (n, t) = match by_hash {
-            true => (Cut::by_hash(n_bits).unwrap(), Cut::by_hash(t_bits).unwrap()),
-            false => (
+        let (n, t) = if by_hash {
+            (Cut::by_hash(n_bits).unwrap(), Cut::by_hash(t_bits).unwrap())
+        } else {
+            (
                 quantiles(n_bits, (-4..5).map(|n| Scalar::Number(Number::Int(n)))),
                 quantiles(
                     t_bits,
@@ -132,7 +133,7 @@ mod tests {
                         .iter()
                         .map(|t| Scalar::Bytes(t.as_bytes().to_vec())),
                 ),
-            ),
+            )
         };
         let dimensions = vec![
             Dimension {

@@ -226,11 +226,12 @@ fn return_fields(args: &mut Arguments<'_>, definition: &Definition) -> Result<Co
         let written = inner
             .take_text("RETURN's field")
             .map_err(|refusal| bad(refusal.message))?;
-        let name = match inner.take_word("AS") {
-            true => inner
+        let name = if inner.take_word("AS") {
+            inner
                 .take_text("RETURN path AS name - must be accompanied with NAME")
-                .map_err(|refusal| bad(refusal.message))?,
-            false => written.clone(),
+                .map_err(|refusal| bad(refusal.message))?
+        } else {
+            written.clone()
         };
         let attribute = definition.by_name_or_identifier(&written);
         let identifier =

@@ -86,9 +86,10 @@ impl<'a> RowView<'a> {
             }
             before = end;
         }
-        match before == columns.len() {
-            true => Ok(view),
-            false => Err(BAD),
+        if before == columns.len() {
+            Ok(view)
+        } else {
+            Err(BAD)
         }
     }
 

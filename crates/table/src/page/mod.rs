@@ -432,9 +432,10 @@ impl Page {
             let mut hi = self.rows();
             while lo < hi {
                 let mid = lo + (hi - lo) / 2;
-                match is_before((self.slot(mid) >> 16) as u16, head) {
-                    true => lo = mid + 1,
-                    false => hi = mid,
+                if is_before((self.slot(mid) >> 16) as u16, head) {
+                    lo = mid + 1
+                } else {
+                    hi = mid
                 }
             }
             lo
@@ -447,9 +448,10 @@ impl Page {
     #[inline]
     pub(crate) fn halve(self, rows: &mut Range<usize>, key: &[u8]) {
         let middle = rows.start + rows.len() / 2;
-        match self.order_of(middle, key).is_gt() {
-            true => rows.end = middle,
-            false => rows.start = middle,
+        if self.order_of(middle, key).is_gt() {
+            rows.end = middle
+        } else {
+            rows.start = middle
         }
     }
 

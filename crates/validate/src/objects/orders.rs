@@ -78,9 +78,10 @@ pub(super) fn judge_object(
         courses: BTreeSet::from([first]),
     };
     for (at, (_, is_end, event)) in steps.iter().enumerate() {
-        let stepped = match is_end {
-            false => orders.begin(*event),
-            true => orders.end(*event, judged),
+        let stepped = if *is_end {
+            orders.end(*event, judged)
+        } else {
+            orders.begin(*event)
         };
         if let Err(TooMany) = stepped {
             for (_, _, event) in steps[at..].iter().filter(|step| step.1) {
@@ -102,9 +103,12 @@ impl Orders<'_> {
         self.running[place] = Some(event);
         let call = self.history[event].call;
         let begun = std::mem::take(&mut self.courses).into_iter();
-        let begun = begun.map(|course| match course.is_seen_by(&call) {
-            true => course.with(place),
-            false => course,
+        let begun = begun.map(|course| {
+            if course.is_seen_by(&call) {
+                course.with(place)
+            } else {
+                course
+            }
         });
         self.courses = begun.collect();
         Ok(())
@@ -162,9 +166,10 @@ impl Orders<'_> {
             if held.is_some_and(|held| held != holds) {
                 return None;
             }
-            let after = match holds {
-                true => change.apply(course.state),
-                false => course.state,
+            let after = if holds {
+                change.apply(course.state)
+            } else {
+                course.state
             };
             // A write without an effect and without a known outcome need not have happened.
             let is_idle = after == course.state && event.span.end() == u64::MAX;

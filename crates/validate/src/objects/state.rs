@@ -113,9 +113,10 @@ impl Condition {
             (*first..=*last).contains(&state.attribute(at))
         };
         let fits = self.bounds.iter().enumerate().all(within);
-        match state.is_there() {
-            true => !self.is_absent && fits != self.is_negated,
-            false => self.is_absent,
+        if state.is_there() {
+            !self.is_absent && fits != self.is_negated
+        } else {
+            self.is_absent
         }
     }
 }
@@ -170,9 +171,6 @@ impl Change {
             state.set(TIMER, timer);
         }
         // A removed object has no timer.
-        match state.is_there() {
-            true => state,
-            false => State::NONE,
-        }
+        if state.is_there() { state } else { State::NONE }
     }
 }

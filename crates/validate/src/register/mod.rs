@@ -61,9 +61,10 @@ enum Writer {
 
 impl Latest {
     fn and(self, other: Latest) -> Latest {
-        let (first, next) = match self.end >= other.end {
-            true => (self, other),
-            false => (other, self),
+        let (first, next) = if self.end >= other.end {
+            (self, other)
+        } else {
+            (other, self)
         };
         Latest {
             second: first.second.max(Some(next.end)),

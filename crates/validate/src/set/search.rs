@@ -83,9 +83,10 @@ impl Cursor<'_> {
                 .iter()
                 .filter(|wanted| !wanted.known.may_be(wanted.member))
             {
-                let list = match wanted.member {
-                    true => &mut difference.extra,
-                    false => &mut difference.missing,
+                let list = if wanted.member {
+                    &mut difference.extra
+                } else {
+                    &mut difference.missing
                 };
                 list.push(name(wanted));
             }

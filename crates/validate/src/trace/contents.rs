@@ -67,9 +67,10 @@ impl ContentLane {
                 continue;
             }
             sink.judged(read, Found::Acceptable, self.ends.since(read.span));
-            match differ {
-                true => contested.push(*read),
-                false => sink.level(read, Level::Atomic, verdict),
+            if differ {
+                contested.push(*read)
+            } else {
+                sink.level(read, Level::Atomic, verdict)
             }
         }
         match past {

@@ -123,10 +123,7 @@ impl Sized {
         let (mut puts, mut removes) = (0, 0);
         for (id, put) in &self.decided {
             if later.decided.iter().any(|(other, _)| other == id) {
-                match put {
-                    true => puts += 1,
-                    false => removes += 1,
-                }
+                if *put { puts += 1 } else { removes += 1 }
             }
         }
         let own = self.others + self.decided.len() as i64 - puts - removes;

@@ -315,9 +315,10 @@ impl ListLane {
     fn leave(&mut self, element: u64, member: bool, initially: Initially<'_>) {
         if self.holds(element, initially) != member {
             let one = Sketch::of(self.seed, self.item, [element]);
-            self.certain = match member {
-                true => self.certain.with(one.keys),
-                false => self.certain.without(one.keys),
+            self.certain = if member {
+                self.certain.with(one.keys)
+            } else {
+                self.certain.without(one.keys)
             };
         }
         let found = self.changed.binary_search_by_key(&element, |it| it.0);
@@ -338,9 +339,10 @@ impl ListLane {
         holds: &dyn Fn(u64) -> bool,
     ) -> Witness {
         let writes = self.writes.iter().zip(&self.notes).map(|(write, note)| {
-            let effect = match write.member {
-                true => Effect::Put(write.element),
-                false => Effect::Remove(write.element),
+            let effect = if write.member {
+                Effect::Put(write.element)
+            } else {
+                Effect::Remove(write.element)
             };
             (write.span, effect, *note)
         });

@@ -66,9 +66,10 @@ fn any_span(random: &mut Random) -> Span {
 
 fn write_span(random: &mut Random) -> Span {
     let span = any_span(random);
-    match random.one_in(6) {
-        true => Span::unanswered(span.start()),
-        false => span,
+    if random.one_in(6) {
+        Span::unanswered(span.start())
+    } else {
+        span
     }
 }
 
@@ -183,16 +184,18 @@ fn a_wrong_answer_is_classed_by_when_it_was_right() {
             })
             .collect();
         // Lists fracture mostly in long reads of frequently changing state.
-        let span = match random.one_in(3) {
-            true => Span::new(random.below(3), 16).unwrap(),
-            false => any_span(&mut random),
+        let span = if random.one_in(3) {
+            Span::new(random.below(3), 16).unwrap()
+        } else {
+            any_span(&mut random)
         };
         let list: BTreeSet<u64> = (1..6).filter(|_| random.one_in(2)).collect();
         let size = random.below(6) as i64;
         let by_size = !elements || random.one_in(3);
-        let read = match by_size {
-            true => record(FRIENDS, span, 0, What::ReadCount(size)),
-            false => record(FRIENDS, span, 0, sketch(&list)),
+        let read = if by_size {
+            record(FRIENDS, span, 0, What::ReadCount(size))
+        } else {
+            record(FRIENDS, span, 0, sketch(&list))
         };
         let right = |states: &BTreeSet<State>| {
             states.iter().any(|state| match (by_size, elements) {
@@ -436,9 +439,10 @@ fn a_read_is_counted_once_among_those_refused_up_to_a_level() {
             .map(|_| {
                 let span = any_span(&mut random);
                 let members: BTreeSet<u64> = (1..5).filter(|_| random.one_in(2)).collect();
-                let what = match elements && random.one_in(2) {
-                    true => sketch(&members),
-                    false => What::ReadCount(random.below(5) as i64),
+                let what = if elements && random.one_in(2) {
+                    sketch(&members)
+                } else {
+                    What::ReadCount(random.below(5) as i64)
                 };
                 record(FRIENDS, span, 0, what)
             })

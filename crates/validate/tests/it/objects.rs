@@ -354,9 +354,10 @@ fn random_condition(random: &mut Random) -> Condition {
     let at = random.below(2) as usize;
     let first = random.below(3) as u16;
     let condition = Condition::any().within(at, first, first + random.below(2) as u16);
-    match random.one_in(4) {
-        true => condition.negated(),
-        false => condition,
+    if random.one_in(4) {
+        condition.negated()
+    } else {
+        condition
     }
 }
 
@@ -520,9 +521,10 @@ impl Model {
     fn write(&mut self, random: &mut Random, object: u32, span: Span) -> Event {
         let own = object as usize;
         let change = random_change(random);
-        let looked_at = match self.lies(random, Lie::LateCondition) {
-            true => self.before[own],
-            false => self.now[own],
+        let looked_at = if self.lies(random, Lie::LateCondition) {
+            self.before[own]
+        } else {
+            self.now[own]
         };
         let holds = change.only_if.is_none_or(|it| it.fits(looked_at));
         let is_lost = self.lies(random, Lie::LoseWrite);
@@ -534,9 +536,10 @@ impl Model {
             self.again.push((object, Change { only_if, ..change }));
         }
         let is_answered = !random.one_in(12);
-        let span = match is_answered {
-            true => span,
-            false => Span::unanswered(span.start()),
+        let span = if is_answered {
+            span
+        } else {
+            Span::unanswered(span.start())
         };
         let held = (is_answered && change.only_if.is_some()).then_some(holds);
         let call = Call::Change { change, held };
@@ -569,9 +572,10 @@ impl Model {
 
     fn read(&self, random: &mut Random, object: u32) -> Call {
         let own = object as usize;
-        Call::Read(match self.lies(random, Lie::GoBack) {
-            true => self.before[own],
-            false => self.now[own],
+        Call::Read(if self.lies(random, Lie::GoBack) {
+            self.before[own]
+        } else {
+            self.now[own]
         })
     }
 

@@ -90,9 +90,10 @@ fn judging_equals_trying_all_orders() {
             &pairs,
             span,
             &|set, write: &Write| {
-                match write.member {
-                    true => set.insert(write.element),
-                    false => set.remove(&write.element),
+                if write.member {
+                    set.insert(write.element)
+                } else {
+                    set.remove(&write.element)
                 };
             },
         );

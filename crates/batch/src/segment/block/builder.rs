@@ -27,9 +27,10 @@ pub(super) struct Record {
 impl Record {
     /// Returns the number of bytes that the record takes in `bytes`.
     pub(super) fn size(&self) -> usize {
-        let value_size = match self.large {
-            true => LARGE_REF_SIZE,
-            false => self.value_size as usize,
+        let value_size = if self.large {
+            LARGE_REF_SIZE
+        } else {
+            self.value_size as usize
         };
         self.key_size as usize + value_size
     }

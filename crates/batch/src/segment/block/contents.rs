@@ -136,9 +136,10 @@ impl<'a> Contents<'a> {
             0 => records,
             _ => end_of(index - 1)?,
         };
-        let end = match index + 1 == self.count {
-            true => self.bytes.len(),
-            false => end_of(index)?,
+        let end = if index + 1 == self.count {
+            self.bytes.len()
+        } else {
+            end_of(index)?
         };
         let mut record = self.bytes.get(start..end)?;
         let sizes = take_varint(&mut record)?;

@@ -151,14 +151,15 @@ fn measure(args: &SpaceModelArgs, raw: &Path) -> Result<()> {
     let running = Running::start(args, &binary, folder.path())?;
     let (resp, http) = running.addresses()?;
     let deployed = Deployed::at(&resp)?;
-    let mut measured = match raw.exists() {
-        true => Bench::read(raw)?,
-        false => Bench {
+    let mut measured = if raw.exists() {
+        Bench::read(raw)?
+    } else {
+        Bench {
             read_us: 0.0,
             deployment: Deployment::default(),
             recorded: Workload::from_toml_unchecked("objects = 0").map_err(|it| it.to_string())?,
             all: Vec::new(),
-        },
+        }
     };
     let create = format!("FT.CREATE hotels ON HASH PREFIX 1 hotel: {SCHEMA}");
     deployed.command(&words_of(&create))?;
@@ -513,9 +514,10 @@ fn measure_one(
     // Normalize to the time of reads directly before and after the calibration.
     for (number, (is_class, at, us)) in turns.into_iter().enumerate() {
         let reads_us = median(reads_beside(&one.reads_us, number));
-        let all = match is_class {
-            true => &mut one.classes_us,
-            false => &mut one.mixes_us,
+        let all = if is_class {
+            &mut one.classes_us
+        } else {
+            &mut one.mixes_us
         };
         all[at].push(us * read_us / reads_us);
     }

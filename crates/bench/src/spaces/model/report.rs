@@ -165,14 +165,15 @@ fn speeds(bench: &Bench) -> String {
     let mut times: Vec<f64> = reads.map(|us| us / read_us).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[(share * (times.len() - 1) as f64) as usize];
-    match times.is_empty() {
-        true => String::new(),
-        false => format!(
+    if times.is_empty() {
+        String::new()
+    } else {
+        format!(
             "The processors are not always as fast: a read by key took {read_us:.1} us just before and after the costs were measured, and {:.2} to {:.2} times that beside nine of ten turns. \
              Times are divided by the median of the reads about each.\n\n",
             at(0.05),
             at(0.95)
-        ),
+        )
     }
 }
 
@@ -342,9 +343,10 @@ fn choices(text: &mut String, bench: &Bench, workloads: &[OfWorkload]) -> Result
 }
 
 fn lists(one: &Measured) -> String {
-    match one.lists.is_empty() {
-        true => "none".to_owned(),
-        false => one.lists.join(" "),
+    if one.lists.is_empty() {
+        "none".to_owned()
+    } else {
+        one.lists.join(" ")
     }
 }
 

@@ -82,9 +82,10 @@ pub fn exponent_for(members: u32, top: f64, draws: f64) -> f64 {
     let (mut low, mut high) = (0.0, 20.0);
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
-        match mass_of_top(members, middle, top) < draws {
-            true => low = middle,
-            false => high = middle,
+        if mass_of_top(members, middle, top) < draws {
+            low = middle
+        } else {
+            high = middle
         }
     }
     low

@@ -22,9 +22,10 @@ pub fn read(path: &Path) -> Result<Graph, String> {
         .fill_buf()
         .map_err(|why| fail(&why))?
         .starts_with(&[0x1f, 0x8b]);
-    let text: Box<dyn Read> = match packed {
-        true => Box::new(MultiGzDecoder::new(file)),
-        false => Box::new(file),
+    let text: Box<dyn Read> = if packed {
+        Box::new(MultiGzDecoder::new(file))
+    } else {
+        Box::new(file)
     };
     let mut edges = Vec::new();
     let mut lines = BufReader::with_capacity(1 << 16, text);

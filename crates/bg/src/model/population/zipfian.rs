@@ -109,9 +109,10 @@ fn draws_for(bins: &[(f64, f64, bool)], exponent: f64, friends: u32) -> Option<(
     }
     for _ in 0..50 {
         let middle = f64::midpoint(low, high);
-        match kept(middle).0 < goal {
-            true => low = middle,
-            false => high = middle,
+        if kept(middle).0 < goal {
+            low = middle
+        } else {
+            high = middle
         }
     }
     // Most graphs need few draws beyond their friendships. More than ten times as many mean that some member is a

@@ -174,11 +174,12 @@ async fn unmark(cache: &impl Cache, key: &str, token: u64) -> Result<(), Failure
         if count > 0 && left.len() == count {
             return Ok(());
         }
-        let is_done = match left.is_empty() {
-            true => cache.delete(key, Some(cas)).await? != Deleted::WasOther,
-            false => store_tokens(cache, key, &left, Only::If(cas))
+        let is_done = if left.is_empty() {
+            cache.delete(key, Some(cas)).await? != Deleted::WasOther
+        } else {
+            store_tokens(cache, key, &left, Only::If(cas))
                 .await?
-                .is_some(),
+                .is_some()
         };
         if is_done {
             return Ok(());

@@ -33,9 +33,10 @@ impl Wrapped {
         } else if self.is_due(Fault::Stale)
             && let Some(undone) = self.shared.tracks.undo(items[0], &entry, &self.steps)
         {
-            profile.friends = match undone.put {
-                true => profile.friends - 1,
-                false => profile.friends + 1,
+            profile.friends = if undone.put {
+                profile.friends - 1
+            } else {
+                profile.friends + 1
             };
             self.inject(Fault::Stale);
         }
@@ -61,9 +62,10 @@ impl Wrapped {
             self.show(&lost, &entry, list);
             return Ok(answer);
         }
-        let fractured = match self.is_due(Fault::Fractured) {
-            true => self.fracture(item, &entry, list).await,
-            false => false,
+        let fractured = if self.is_due(Fault::Fractured) {
+            self.fracture(item, &entry, list).await
+        } else {
+            false
         };
         if !fractured {
             self.delay().await;
@@ -97,9 +99,10 @@ impl Wrapped {
     fn show<T: Element>(&self, lost: &[Lost], entry: &Entry, list: &mut Vec<T>) {
         let mut wrong = false;
         for lost in lost {
-            match lost.returned.is_before(entry) {
-                true => wrong = true,
-                false => make(lost.what, list),
+            if lost.returned.is_before(entry) {
+                wrong = true
+            } else {
+                make(lost.what, list)
             }
         }
         if wrong {

@@ -109,9 +109,10 @@ impl Drop for Steps {
 impl Return {
     /// Returns whether, by the timestamps, this call certainly ended before the other began.
     pub fn is_before(&self, other: &Entry) -> bool {
-        match self.worker == other.worker {
-            true => self.at < other.at,
-            false => self.next.load(Ordering::SeqCst) < other.before,
+        if self.worker == other.worker {
+            self.at < other.at
+        } else {
+            self.next.load(Ordering::SeqCst) < other.before
         }
     }
 

@@ -112,9 +112,10 @@ impl<'a> Batch<'a> {
         let filter = rawdoc! { "_id": id };
         let update = rawdoc! { "q": filter, "u": document, "upsert": true };
         self.updates.push(update);
-        match self.updates.as_bytes().len() > COMMAND_SIZE {
-            true => self.send().await,
-            false => Ok(()),
+        if self.updates.as_bytes().len() > COMMAND_SIZE {
+            self.send().await
+        } else {
+            Ok(())
         }
     }
 

@@ -102,9 +102,10 @@ fn refusal(answer: &RawDocument) -> Option<Failure> {
     let failure = |of: &RawDocument| {
         let why = text(of, "errmsg").unwrap_or("no reason").to_owned();
         let code = number(of, "code").unwrap_or_default();
-        match UNSURE.contains(&code) {
-            true => Failure::Unknown(format!("{why} ({code})")),
-            false => Failure::Refused(format!("{why} ({code})")),
+        if UNSURE.contains(&code) {
+            Failure::Unknown(format!("{why} ({code})"))
+        } else {
+            Failure::Refused(format!("{why} ({code})"))
         }
     };
     if number(answer, "ok") != Some(1) {
@@ -207,9 +208,10 @@ impl Framing for Message {
             return Ok(None);
         }
         let size = word(bytes, 0) as usize;
-        match size < HEADER_SIZE - 5 {
-            true => Err(format!("a message of {size} bytes")),
-            false => Ok(Some(size)),
+        if size < HEADER_SIZE - 5 {
+            Err(format!("a message of {size} bytes"))
+        } else {
+            Ok(Some(size))
         }
     }
 }

@@ -130,9 +130,10 @@ pub async fn connect(config: &Config) -> Result<Client, Failure> {
 /// own. If the session ended or was lost, it may have been committed before.
 pub fn failure(error: Error) -> Failure {
     let said_no = |error: &DbError| error.parsed_severity() == Some(Severity::Error);
-    match error.as_db_error().is_some_and(said_no) {
-        true => Failure::Refused(describe(&error)),
-        false => Failure::Unknown(describe(&error)),
+    if error.as_db_error().is_some_and(said_no) {
+        Failure::Refused(describe(&error))
+    } else {
+        Failure::Unknown(describe(&error))
     }
 }
 

@@ -217,12 +217,13 @@ fn friends(rows: Rows) -> &'static str {
 
 fn profile(layout: Layout, rows: Rows, own: bool) -> String {
     let (counted, basic) = ("friends, resources", layout == Layout::Basic);
-    let counts = match basic {
-        false => counted.to_owned(),
-        true => format!(
+    let counts = if basic {
+        format!(
             "(SELECT count(*) FROM ({}) AS friends), (SELECT count(*) FROM resources WHERE creator = $1)",
             friends(rows)
-        ),
+        )
+    } else {
+        counted.to_owned()
     };
     let invitations = match (own, basic) {
         (false, _) => "NULL::bigint",

@@ -98,9 +98,10 @@ impl Sql {
     }
 
     pub async fn profile(&self, owner: u32, own: bool) -> Result<ProfileRow, Failure> {
-        let query = match own {
-            true => Query::OwnProfile,
-            false => Query::OtherProfile,
+        let query = if own {
+            Query::OwnProfile
+        } else {
+            Query::OtherProfile
         };
         let mut rows = self.pool.rows(query, &[&id(owner)]).await?;
         let row = rows

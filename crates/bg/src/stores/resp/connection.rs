@@ -378,9 +378,10 @@ impl Wire {
             return Err(io::Error::other("it sent a reply that nobody waits for"));
         }
         self.input.take(at);
-        match demoted {
-            true => Err(io::Error::other("the server has become a replica")),
-            false => Ok(()),
+        if demoted {
+            Err(io::Error::other("the server has become a replica"))
+        } else {
+            Ok(())
         }
     }
 

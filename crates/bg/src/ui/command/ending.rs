@@ -37,10 +37,7 @@ impl From<Ending> for ExitCode {
 
 impl Ending {
     pub fn of(met: bool) -> Ending {
-        match met {
-            true => Ending::Met,
-            false => Ending::Missed,
-        }
+        if met { Ending::Met } else { Ending::Missed }
     }
 }
 

@@ -18,9 +18,10 @@ impl Folder {
     pub fn open(folder: &Path) -> Result<Folder, String> {
         let real = fs::canonicalize(folder);
         let real = real.map_err(|why| format!("--folder {}: {why}", folder.display()))?;
-        match real.is_dir() {
-            true => Ok(Folder(real)),
-            false => Err(format!("--folder {}: is no folder", folder.display())),
+        if real.is_dir() {
+            Ok(Folder(real))
+        } else {
+            Err(format!("--folder {}: is no folder", folder.display()))
         }
     }
 

@@ -87,9 +87,10 @@ pub fn load(arguments: Arguments) -> Result<(), String> {
     on_interrupt(move || end.store(true, Ordering::Relaxed))?;
     let mut tell = |progress| {
         tell(progress);
-        match ended.load(Ordering::Relaxed) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        if ended.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         }
     };
     match arguments.from {

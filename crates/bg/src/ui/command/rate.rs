@@ -376,9 +376,10 @@ impl SearchOptions {
         let default = self
             .within
             .map_or(confirming, |within| confirming.min(within / 20));
-        match self.trial.is_empty() {
-            true => vec![default],
-            false => self.trial.clone(),
+        if self.trial.is_empty() {
+            vec![default]
+        } else {
+            self.trial.clone()
         }
     }
 

@@ -47,9 +47,10 @@ pub fn report(arguments: &Arguments) -> Result<(), String> {
 ///
 /// The file cannot be read.
 pub fn read(path: &Path) -> Result<(PathBuf, String), String> {
-    let file = match path.is_dir() {
-        true => path.join("rating.json"),
-        false => path.to_owned(),
+    let file = if path.is_dir() {
+        path.join("rating.json")
+    } else {
+        path.to_owned()
     };
     let text = fs::read_to_string(&file).map_err(|why| format!("{}: {why}", file.display()))?;
     Ok((file, text))

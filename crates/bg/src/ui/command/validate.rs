@@ -111,9 +111,10 @@ fn validate_text(arguments: &Arguments, cores: usize, bound: &Bound) -> Result<E
 }
 
 fn show(report: &Report, labels: &Labels<'_>, arguments: &Arguments) -> Result<Ending, String> {
-    let text = match arguments.json {
-        true => format!("{}\n", print::json(report, labels)),
-        false => print::words(report, labels),
+    let text = if arguments.json {
+        format!("{}\n", print::json(report, labels))
+    } else {
+        print::words(report, labels)
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // The reader has closed the pipe, as in `bg validate DIR | head`.

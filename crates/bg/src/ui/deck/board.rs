@@ -289,9 +289,10 @@ impl Board {
             now.points_from += 1;
         }
         let is_over = |length: f64| elapsed + 1e-6 >= length;
-        now.phase = match trial.length_seconds().is_some_and(is_over) {
-            true => Phase::Ending,
-            false => Phase::Running,
+        now.phase = if trial.length_seconds().is_some_and(is_over) {
+            Phase::Ending
+        } else {
+            Phase::Running
         };
         let stop = now.order == Order::Stop;
         if stop {

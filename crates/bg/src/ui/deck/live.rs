@@ -46,9 +46,10 @@ impl About {
             resources: population.resources,
             image_size_bytes: population.image_size,
             workers: setup.workers,
-            threads_max: match setup.conduct.unique_reads {
-                true => members,
-                false => THREADS_MAX,
+            threads_max: if setup.conduct.unique_reads {
+                members
+            } else {
+                THREADS_MAX
             },
         }
     }

@@ -22,9 +22,10 @@ impl TraceFolder {
     /// The folder cannot be read or has no traces.
     pub fn open(folder: &Path) -> Result<TraceFolder, String> {
         let paths = files(folder, |name| name.ends_with(".trace"))?;
-        match paths.is_empty() {
-            true => Err(format!("{}: no file ends in .trace", folder.display())),
-            false => Ok(TraceFolder { paths }),
+        if paths.is_empty() {
+            Err(format!("{}: no file ends in .trace", folder.display()))
+        } else {
+            Ok(TraceFolder { paths })
         }
     }
 }

@@ -31,16 +31,17 @@ impl TextFolder {
         let paths = files(folder, |name| {
             (name.starts_with("read") || name.starts_with("update")) && name.ends_with(".txt")
         })?;
-        match paths.is_empty() {
-            true => Err(format!(
+        if paths.is_empty() {
+            Err(format!(
                 "{}: no file is called read*.txt or update*.txt",
                 folder.display()
-            )),
-            false => Ok(TextFolder {
+            ))
+        } else {
+            Ok(TextFolder {
                 paths,
                 without_value: Cell::new(0),
                 of_graph: Cell::new(0),
-            }),
+            })
         }
     }
 

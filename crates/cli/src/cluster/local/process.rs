@@ -36,9 +36,10 @@ impl Process {
         let dies_with_parent = move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
             // The parent may have ended before the signal was registered.
-            match getppid() == Some(parent) {
-                true => Ok(()),
-                false => Err(io::ErrorKind::NotConnected.into()),
+            if getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::NotConnected.into())
             }
         };
         // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.

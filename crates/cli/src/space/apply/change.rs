@@ -198,11 +198,12 @@ impl State {
 
     fn look(nodes: &Nodes, space: &str) -> Result<State, Trouble> {
         let reply = send(nodes, &["FT.INFO", space]).map_err(|trouble| {
-            match trouble.is_passing || !trouble.failure.message.contains("Unknown index") {
-                true => trouble,
-                false => Trouble::from(Failure::not_found(format!(
+            if trouble.is_passing || !trouble.failure.message.contains("Unknown index") {
+                trouble
+            } else {
+                Trouble::from(Failure::not_found(format!(
                     "there is no space {space:?}; `larder space list` shows those that there are"
-                ))),
+                )))
             }
         })?;
         let found = Space::read(&reply)?;
@@ -272,9 +273,10 @@ fn alter(nodes: &Nodes, space: &str, arguments: &[String]) -> Result<Reply, Trou
 
 /// Formats names as a list, or `none`.
 pub fn listed(names: &[String]) -> String {
-    match names.is_empty() {
-        true => "none".to_owned(),
-        false => names.join(", "),
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
     }
 }
 

@@ -86,8 +86,9 @@ fn compared(now: Option<&Prediction>, then: &Prediction) -> String {
 
 /// Formats a gain or a loss, such as `+12 %`.
 pub fn signed(share: f64) -> String {
-    match share < 0.0 {
-        true => format!("-{}", told::percent(-share)),
-        false => format!("+{}", told::percent(share)),
+    if share < 0.0 {
+        format!("-{}", told::percent(-share))
+    } else {
+        format!("+{}", told::percent(share))
     }
 }

@@ -121,12 +121,13 @@ fn look(
     let turnover = target.turnover(&state)?;
     let copies = state.objects * turnover.come.len() as u64;
     let chosen_us = report.chosen.parts.with_skew();
-    let now_us = match turnover.come.is_empty() && turnover.go.is_empty() {
-        true => chosen_us,
-        false => report
+    let now_us = if turnover.come.is_empty() && turnover.go.is_empty() {
+        chosen_us
+    } else {
+        report
             .current
             .as_ref()
-            .map_or(chosen_us, |it| it.parts.with_skew()),
+            .map_or(chosen_us, |it| it.parts.with_skew())
     };
     let window = Window {
         seconds,

@@ -184,9 +184,10 @@ pub fn contacted_in(told: &str) -> Option<(u64, u64)> {
         let digits = head.rsplit(|it: char| !it.is_ascii_digit()).next()?;
         digits.parse().ok()
     };
-    let regions = match line.starts_with("subspace ") {
-        true => before(" regions")?,
-        false => 0,
+    let regions = if line.starts_with("subspace ") {
+        before(" regions")?
+    } else {
+        0
     };
     Some((regions, before(" cores")?))
 }

@@ -79,9 +79,10 @@ impl Searched {
             let sent = work.matches.min(work.rows as f64);
             let bytes = objects.bytes(work.is_long);
             steps.extend([
-                match work.passed > 0.0 {
-                    true => ("walk_us", work.passed),
-                    false => ("match_us", work.matches),
+                if work.passed > 0.0 {
+                    ("walk_us", work.passed)
+                } else {
+                    ("match_us", work.matches)
                 },
                 ("row_us", given),
                 ("row_byte_us", given * bytes),
@@ -248,9 +249,12 @@ impl Searched {
         Kind {
             steps: searched.chain(updated).collect(),
             // Interleaved, because consecutive updates would wait together.
-            words: Box::new(move |at| match at * 7 % 10 < updates {
-                true => objects.change(at, &["n1"]),
-                false => words(at),
+            words: Box::new(move |at| {
+                if at * 7 % 10 < updates {
+                    objects.change(at, &["n1"])
+                } else {
+                    words(at)
+                }
             }),
         }
     }

@@ -117,12 +117,9 @@ impl<'a> Workbench<'a> {
         let line =
             format!("FT.CREATE {LOCK} PREFIX 1 larder-calibrate-none: SCHEMA {COUNT}{count} TAG");
         let words: Vec<&str> = line.split(' ').collect();
-        nodes.patient(&words).map_err(|failure| match failure.message.contains("already exists") {
-            true => Failure::refused(
+        nodes.patient(&words).map_err(|failure| if failure.message.contains("already exists") { Failure::refused(
                 "another calibration is under way; or one was killed, and `larder space calibrate --clean` removes what it has left",
-            ),
-            false => failure,
-        })?;
+            ) } else { failure })?;
         Ok(Workbench {
             nodes,
             objects,

@@ -132,9 +132,10 @@ fn write_csv<'a>(
             out.write_all(b",")?;
         }
         let text = cell.unwrap_or_default();
-        match text.contains([',', '"', '\n', '\r']) {
-            false => out.write_all(text.as_bytes())?,
-            true => write!(out, "\"{}\"", text.replace('"', "\"\""))?,
+        if text.contains([',', '"', '\n', '\r']) {
+            write!(out, "\"{}\"", text.replace('"', "\"\""))?
+        } else {
+            out.write_all(text.as_bytes())?
         }
     }
     out.write_all(b"\n")

@@ -349,9 +349,10 @@ impl RowSink for Sink<'_, '_> {
     }
 
     fn check(&mut self) -> Result<(), SinkError> {
-        match interrupt::is_interrupted() {
-            true => Err("interrupted".into()),
-            false => Ok(()),
+        if interrupt::is_interrupted() {
+            Err("interrupted".into())
+        } else {
+            Ok(())
         }
     }
 
@@ -374,9 +375,10 @@ impl Loader<'_> {
         }
         self.sample_bytes += json.len();
         self.sample.push((seq, row));
-        match self.sample.len() >= SAMPLE_ROWS || self.sample_bytes >= SAMPLE_BYTES {
-            true => self.settle(),
-            false => Ok(()),
+        if self.sample.len() >= SAMPLE_ROWS || self.sample_bytes >= SAMPLE_BYTES {
+            self.settle()
+        } else {
+            Ok(())
         }
     }
 

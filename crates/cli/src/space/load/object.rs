@@ -245,9 +245,10 @@ pub fn pair(text: &str) -> Option<[f64; 2]> {
 fn of_pair(name: &str, text: &str, is_swapped: bool) -> Result<String, String> {
     let [first, second] = pair(text)
         .ok_or_else(|| format!("column {name:?} has {text:?}, which is no pair of numbers"))?;
-    Ok(match is_swapped {
-        true => format!("{second},{first}"),
-        false => format!("{first},{second}"),
+    Ok(if is_swapped {
+        format!("{second},{first}")
+    } else {
+        format!("{first},{second}")
     })
 }
 

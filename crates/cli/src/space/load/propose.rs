@@ -236,9 +236,10 @@ impl Seen {
         }
         let is_varied = self.distinct.len() * 2 > self.values;
         let is_wordy = self.words > self.values * 3 / 2;
-        match self.lists == 0 && is_wordy && (is_varied || self.words > self.values * 8) {
-            true => Type::Text,
-            false => Type::Tag,
+        if self.lists == 0 && is_wordy && (is_varied || self.words > self.values * 8) {
+            Type::Text
+        } else {
+            Type::Tag
         }
     }
 }

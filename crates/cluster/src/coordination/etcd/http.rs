@@ -212,9 +212,10 @@ impl Members {
             self.tried_for.as_secs_f64(),
             each.join("; ")
         );
-        match may_be_done {
-            true => Failure::Unknown(why),
-            false => Failure::NotDone(why),
+        if may_be_done {
+            Failure::Unknown(why)
+        } else {
+            Failure::NotDone(why)
         }
     }
 
@@ -231,9 +232,10 @@ impl Members {
         let sending = self.send(at, &mut sender, path, body.clone(), token);
         let (status, answer) = whole(sending.await?).await?;
         self.members[at].keep(sender);
-        match status == StatusCode::OK && !answer.starts_with(b"{\"error\"") {
-            true => Ok(answer),
-            false => Err(refusal(status, &answer)),
+        if status == StatusCode::OK && !answer.starts_with(b"{\"error\"") {
+            Ok(answer)
+        } else {
+            Err(refusal(status, &answer))
         }
     }
 
@@ -345,13 +347,12 @@ impl Member {
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();
-        let tls = match is_tls {
-            false => None,
-            true => {
-                let name = ServerName::try_from(host.clone())
-                    .map_err(|error| refused(&format!("has no usable host: {error}")))?;
-                Some((config.tls.connector()?, name))
-            }
+        let tls = if is_tls {
+            let name = ServerName::try_from(host.clone())
+                .map_err(|error| refused(&format!("has no usable host: {error}")))?;
+            Some((config.tls.connector()?, name))
+        } else {
+            None
         };
         Ok(Member {
             url: url.trim_end_matches('/').to_owned(),

@@ -69,9 +69,10 @@ impl TlsFiles {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        match roots.is_empty() {
-            true => Err("this system names no authorities; give the file of the one that signed etcd's certificate".to_owned()),
-            false => Ok(roots),
+        if roots.is_empty() {
+            Err("this system names no authorities; give the file of the one that signed etcd's certificate".to_owned())
+        } else {
+            Ok(roots)
         }
     }
 }

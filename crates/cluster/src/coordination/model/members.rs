@@ -11,9 +11,10 @@ impl Model {
         };
         self.events.extend(events);
         for member in 0..self.members.len() {
-            let late = match self.leader == Some(member) {
-                true => 0,
-                false => self.up_to(self.faults.members_late_ms),
+            let late = if self.leader == Some(member) {
+                0
+            } else {
+                self.up_to(self.faults.members_late_ms)
             };
             self.at(late, Action::Learn(member, revision));
         }

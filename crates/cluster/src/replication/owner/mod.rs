@@ -273,9 +273,10 @@ impl Owner {
                 needed: self.min_copies,
             };
         }
-        match owned.moving_to.is_some() || self.bytes >= self.limits.unacknowledged_bytes_max {
-            true => Admission::Later,
-            false => Admission::Now,
+        if owned.moving_to.is_some() || self.bytes >= self.limits.unacknowledged_bytes_max {
+            Admission::Later
+        } else {
+            Admission::Now
         }
     }
 
@@ -375,12 +376,13 @@ impl Owner {
                 opened: owned.opened,
             });
         }
-        match acknowledged.is_some() || confirmed {
-            true => ReadWait::After {
+        if acknowledged.is_some() || confirmed {
+            ReadWait::After {
                 acknowledged,
                 confirmed,
-            },
-            false => ReadWait::Now,
+            }
+        } else {
+            ReadWait::Now
         }
     }
 
@@ -637,9 +639,10 @@ impl Owner {
         let Some(owned) = self.slots.get_mut(slot) else {
             return;
         };
-        let durable = match self.bugs.ignores_its_own_log {
-            true => u64::MAX,
-            false => self.durable,
+        let durable = if self.bugs.ignores_its_own_log {
+            u64::MAX
+        } else {
+            self.durable
         };
         let upto = owned.acknowledged(durable, &self.bugs);
         let mut is_new = false;
@@ -702,9 +705,10 @@ impl Owner {
             let mut wanted = Vec::new();
             for member in &mut owned.members {
                 member.idle_since_ms = (member.idle_since_ms + stood_still).min(now_ms);
-                let idle_ms = match member.is_following() {
-                    true => self.peers[&member.place].silent_ms(now_ms, slowest),
-                    false => now_ms - member.idle_since_ms,
+                let idle_ms = if member.is_following() {
+                    self.peers[&member.place].silent_ms(now_ms, slowest)
+                } else {
+                    now_ms - member.idle_since_ms
                 };
                 let is_silent = idle_ms > silent_ms || member.is_unfit;
                 let is_filled = member.is_filled(committed);

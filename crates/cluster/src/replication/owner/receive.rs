@@ -174,9 +174,10 @@ impl Owner {
                 _ => return Outcome::Unknown,
             }
         }
-        match all {
-            true => Outcome::Acknowledged,
-            false => Outcome::Waiting,
+        if all {
+            Outcome::Acknowledged
+        } else {
+            Outcome::Waiting
         }
     }
 }

@@ -164,13 +164,12 @@ impl Owner {
                 let Some(owned) = slots.get_mut(slot) else {
                     continue;
                 };
-                let bytes = match owned.member(*place).is_some_and(|it| it.is_to_be_filled()) {
-                    true => {
-                        begin(peer, slot, owned, *place, now_ms, out);
-                        0
-                    }
+                let bytes = if owned.member(*place).is_some_and(|it| it.is_to_be_filled()) {
+                    begin(peer, slot, owned, *place, now_ms, out);
+                    0
+                } else {
                     // Either something else must be sent first, or the fill has ended and nothing of it remains here.
-                    false => match fill(peer, slot, owned, *place, rows, limits, now_ms, out) {
+                    match fill(peer, slot, owned, *place, rows, limits, now_ms, out) {
                         Some((bytes, is_last)) => {
                             if !is_last {
                                 peer.filling.insert(slot);
@@ -178,7 +177,7 @@ impl Owner {
                             bytes
                         }
                         None => continue,
-                    },
+                    }
                 };
                 let weight = bytes + SLOT_BYTES;
                 tokens.spend(weight);

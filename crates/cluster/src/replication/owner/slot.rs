@@ -262,9 +262,10 @@ impl Owned {
                 0
             }
         };
-        let by_members = match bugs.acknowledges_before_all {
-            true => counting.map(has).max(),
-            false => counting.map(has).min(),
+        let by_members = if bugs.acknowledges_before_all {
+            counting.map(has).max()
+        } else {
+            counting.map(has).min()
         };
         let most = by_members.unwrap_or(u64::MAX).min(self.last().number);
         // Limited by this place's own log.

@@ -259,14 +259,11 @@ fn deposed(keepalive_terms: &'static [u64], read_term: u64) -> String {
             while reader.read_line(&mut line).is_ok_and(|length| length > 2) {
                 request.push_str(&std::mem::take(&mut line));
             }
-            let body = match request.contains("/v3/lease/keepalive") {
-                true => {
-                    let term = terms.next().expect("another keepalive");
-                    format!(
-                        r#"{{"result":{{"header":{{"raft_term":"{term}"}},"ID":"7","TTL":"5"}}}}"#
-                    )
-                }
-                false => format!(r#"{{"header":{{"raft_term":"{read_term}"}}}}"#),
+            let body = if request.contains("/v3/lease/keepalive") {
+                let term = terms.next().expect("another keepalive");
+                format!(r#"{{"result":{{"header":{{"raft_term":"{term}"}},"ID":"7","TTL":"5"}}}}"#)
+            } else {
+                format!(r#"{{"header":{{"raft_term":"{read_term}"}}}}"#)
             };
             let length = body.len();
             let answer = format!(

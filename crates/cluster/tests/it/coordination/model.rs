@@ -110,15 +110,16 @@ impl Watcher {
     fn ask(&mut self, model: &mut Model, member: usize) {
         if self.asked.is_none() {
             let keys = self.mirror.keys().clone();
-            let request = match self.asks_all {
-                true => Request::Read {
+            let request = if self.asks_all {
+                Request::Read {
                     keys,
                     freshness: Freshness::Latest,
-                },
-                false => Request::Recent {
+                }
+            } else {
+                Request::Recent {
                     keys,
                     after: self.mirror.checked(),
-                },
+                }
             };
             if let Some(watch) = self.watch.take() {
                 model.unwatch(watch);
@@ -141,12 +142,11 @@ impl Watcher {
                     Ok(Response::Recent(recent)) => self.asks_all = !self.mirror.agrees(recent),
                     _ => {}
                 }
-                match self.asks_all {
-                    true => self.ask(model, member),
-                    false => {
-                        let (keys, after) = (self.mirror.keys().clone(), self.mirror.revision());
-                        self.watch = Some(model.watch(member, keys, after));
-                    }
+                if self.asks_all {
+                    self.ask(model, member)
+                } else {
+                    let (keys, after) = (self.mirror.keys().clone(), self.mirror.revision());
+                    self.watch = Some(model.watch(member, keys, after));
                 }
             }
             Output::Watched(ticket, watched) if self.watch == Some(*ticket) => match watched {

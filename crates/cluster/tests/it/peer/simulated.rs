@@ -451,9 +451,10 @@ impl Link {
         let connection = &mut self.connection;
         self.answering.retain(|id, (number, pieces)| {
             while random.one_in(2) || ledger.is_calm.get() {
-                let last = match *pieces == *number % 7 {
-                    true => Last::Whole,
-                    false => Last::No,
+                let last = if *pieces == *number % 7 {
+                    Last::Whole
+                } else {
+                    Last::No
                 };
                 let next: Piece = piece(last, &format!("{number}.{pieces}"));
                 match connection.answer(*id, next) {

@@ -109,9 +109,10 @@ impl Client {
     /// found.
     fn guess(&mut self, now_us: u64) {
         let owner = &mut self.owner[self.slot];
-        *owner = match now_us + LAST_US > self.quiet_us {
-            true => 1 + *owner % self.servers,
-            false => 1 + self.random.index(self.servers),
+        *owner = if now_us + LAST_US > self.quiet_us {
+            1 + *owner % self.servers
+        } else {
+            1 + self.random.index(self.servers)
         };
     }
 
@@ -239,9 +240,10 @@ pub fn check_history<'a>(
                 session: u32::MAX,
                 action: END_STATE,
                 outcome: Outcome::Done,
-                what: match key < CONTENTS {
-                    true => What::ReadContent(value),
-                    false => What::ReadCount(value as i64),
+                what: if key < CONTENTS {
+                    What::ReadContent(value)
+                } else {
+                    What::ReadCount(value as i64)
                 },
             });
         }

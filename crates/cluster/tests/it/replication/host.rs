@@ -327,9 +327,10 @@ impl Host {
                 number,
                 reply: Reply::Value(value),
                 acknowledged,
-                confirmed: match confirmed {
-                    true => Confirmed::ToAsk,
-                    false => Confirmed::NotNeeded,
+                confirmed: if confirmed {
+                    Confirmed::ToAsk
+                } else {
+                    Confirmed::NotNeeded
                 },
                 slot,
                 told: (self.joins.as_ref()).and_then(|it| it.last_told(slot, number_of_key)),

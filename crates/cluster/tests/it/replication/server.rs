@@ -122,9 +122,10 @@ impl Server {
 
     /// The lease applies to the slots of a map with this incarnation.
     fn lend(&mut self) {
-        let until = match self.is_member {
-            true => self.lease.until_ms(),
-            false => 0,
+        let until = if self.is_member {
+            self.lease.until_ms()
+        } else {
+            0
         };
         self.host.set_lease(until);
     }
@@ -242,8 +243,9 @@ pub fn write_identity(identity: Identity) -> Vec<u8> {
 
 fn new_lease(setup: &Setup) -> Lease {
     let lease = Lease::new(TTL_MS, 3_000);
-    match setup.counts_leases_from_answers {
-        true => lease.counting_from_the_answer(),
-        false => lease,
+    if setup.counts_leases_from_answers {
+        lease.counting_from_the_answer()
+    } else {
+        lease
     }
 }

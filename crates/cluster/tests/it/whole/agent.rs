@@ -208,9 +208,10 @@ impl Agent {
                 Some(News::Mirror)
             }
             (Purpose::Check, Ok(Response::Recent(recent))) => {
-                match self.mirror.agrees(&recent) {
-                    true => self.check_at_ms = now_ms + CHECK_EVERY_MS,
-                    false => self.must_read = true,
+                if self.mirror.agrees(&recent) {
+                    self.check_at_ms = now_ms + CHECK_EVERY_MS
+                } else {
+                    self.must_read = true
                 }
                 None
             }

@@ -514,9 +514,10 @@ impl Joins {
             });
             let term = |slot| replication.replica.copy(slot).map_or(0, |copy| copy.term.0);
             let last = closed.map(term).max().unwrap_or(0);
-            let epoch = match is_new {
-                true => self.epoch,
-                false => self.exchange.epoch().max(last),
+            let epoch = if is_new {
+                self.epoch
+            } else {
+                self.exchange.epoch().max(last)
             };
             let shard = shard(self.me, self.count, &owners);
             self.owners = owners;
@@ -567,9 +568,10 @@ impl Joins {
             let (of_owner, of_reader): (Vec<_>, Vec<_>) =
                 messages.into_iter().partition(EngineMessage::is_of_owner);
             if !of_owner.is_empty() {
-                match self.settled < self.executed {
-                    true => self.kept.push((self.executed, place, of_owner)),
-                    false => self.send_to_reader(place, of_owner, out),
+                if self.settled < self.executed {
+                    self.kept.push((self.executed, place, of_owner))
+                } else {
+                    self.send_to_reader(place, of_owner, out)
                 }
             }
             let begins = self.begin.remove(&place);

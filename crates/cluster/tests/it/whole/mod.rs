@@ -271,9 +271,10 @@ fn exchange_a_disk(run: &mut Run) {
     let Run { world, random } = run;
     let victim = At(1 + random.index(world.setup().nodes - 1));
     world.run_until(random.between(3_000_000, 8_000_000));
-    let copy: Disk = match random.one_in(2) {
-        true => Disk::default(),
-        false => world.disk(victim).clone(),
+    let copy: Disk = if random.one_in(2) {
+        Disk::default()
+    } else {
+        world.disk(victim).clone()
     };
     let mut at_us = EXCHANGE_US;
     while at_us < FAULTS_US {

@@ -541,9 +541,12 @@ impl Node {
             asks: &asks,
         };
         let decision = decide(&world);
-        let fence = |write: Change| match self.setup.planted.leads_without_a_lease {
-            true => write,
-            false => write.while_since(own, candidate),
+        let fence = |write: Change| {
+            if self.setup.planted.leads_without_a_lease {
+                write
+            } else {
+                write.while_since(own, candidate)
+            }
         };
         match decision {
             Decision::Change { change, why, ask } => {
@@ -706,9 +709,10 @@ impl Node {
         let (Some(map), Some(me)) = (self.map.clone(), self.me()) else {
             return out.push(refused);
         };
-        let live = match self.setup.planted.swaps_before_it_is_live {
-            true => self.stores.latest_had(),
-            false => Stores::live(&map),
+        let live = if self.setup.planted.swaps_before_it_is_live {
+            self.stores.latest_had()
+        } else {
+            Stores::live(&map)
         };
         let Some(version) = live else {
             return out.push(refused);
@@ -749,9 +753,10 @@ impl Node {
         let (Some(map), Some(me)) = (&self.map, self.me()) else {
             return None;
         };
-        let version = match self.setup.planted.mixes_versions {
-            true => Stores::live(map)?,
-            false => version,
+        let version = if self.setup.planted.mixes_versions {
+            Stores::live(map)?
+        } else {
+            version
         };
         self.stores
             .answers(map, me, slot, version)

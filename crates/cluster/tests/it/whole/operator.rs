@@ -114,22 +114,21 @@ impl Operator {
         }
         self.numbers += 1;
         self.call = Some((self.numbers, now_us));
-        let request = match self.is_written {
-            true => Request::Read {
+        let request = if self.is_written {
+            Request::Read {
                 keys: Keys::one(format!("answers/{id}")),
                 freshness: Freshness::Latest,
-            },
-            false => {
-                let key = format!("asks/{id}");
-                let value = serde_json::to_vec(wish).expect("plain");
-                // The same change each time, until it is known to be made.
-                let change = Writer::new(format!("wish-{id}"), 1).change();
-                Request::Change(
-                    change
-                        .unless_changed(key.clone(), Revision(0))
-                        .put(key, value),
-                )
             }
+        } else {
+            let key = format!("asks/{id}");
+            let value = serde_json::to_vec(wish).expect("plain");
+            // The same change each time, until it is known to be made.
+            let change = Writer::new(format!("wish-{id}"), 1).change();
+            Request::Change(
+                change
+                    .unless_changed(key.clone(), Revision(0))
+                    .put(key, value),
+            )
         };
         out.push(Output::Send(SERVICE, Wire::Call(self.numbers, request)));
     }
@@ -164,13 +163,12 @@ impl Operator {
                     return Wish::Join { node };
                 }
                 self.leaving = Some(node.clone());
-                match self.random.one_in(3) {
-                    true => {
-                        self.removed = true;
-                        let lose_rows = false;
-                        Wish::Remove { node, lose_rows }
-                    }
-                    false => Wish::Drain { node },
+                if self.random.one_in(3) {
+                    self.removed = true;
+                    let lose_rows = false;
+                    Wish::Remove { node, lose_rows }
+                } else {
+                    Wish::Drain { node }
                 }
             }
             _ => Wish::Push {

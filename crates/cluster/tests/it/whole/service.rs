@@ -33,9 +33,12 @@ pub struct Service {
 impl Service {
     pub fn new(setup: &Setup, seed: u64) -> Service {
         let mut random = Random::stream(seed, 21);
-        let sometimes = |random: &mut Random, most: u64| match random.one_in(2) {
-            true => random.below(most + 1),
-            false => 0,
+        let sometimes = |random: &mut Random, most: u64| {
+            if random.one_in(2) {
+                random.below(most + 1)
+            } else {
+                0
+            }
         };
         let faults = Faults {
             latency_ms: random.between(1, 20),
@@ -50,13 +53,14 @@ impl Service {
             revisions_kept: sometimes(&mut random, 1) * 40,
         };
         // If a disk is lost, no other node may lose its lease, because two concurrent failures may lose rows.
-        let faults = match setup.loses_a_disk {
-            true => Faults {
+        let faults = if setup.loses_a_disk {
+            Faults {
                 requests_lost: 0,
                 replies_lost: 0,
                 ..faults
-            },
-            false => faults,
+            }
+        } else {
+            faults
         };
         Service {
             model: Model::new(seed, MEMBERS, faults),

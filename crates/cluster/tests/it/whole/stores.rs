@@ -128,9 +128,10 @@ impl Stores {
             self.pulling = Some(Pull {
                 version: next.version,
                 brings: Had {
-                    digest: match is_another {
-                        true => "another".to_owned(),
-                        false => next.digest.clone(),
+                    digest: if is_another {
+                        "another".to_owned()
+                    } else {
+                        next.digest.clone()
                     },
                     slots: slots
                         .iter()

@@ -129,9 +129,12 @@ pub(super) enum Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |byte: &u8| match byte.is_ascii_graphic() {
-            true => format!("'{}'", char::from(*byte)),
-            false => format!("0x{byte:02x}"),
+        let shown = |byte: &u8| {
+            if byte.is_ascii_graphic() {
+                format!("'{}'", char::from(*byte))
+            } else {
+                format!("0x{byte:02x}")
+            }
         };
         match self {
             Fault::Kind(byte) => write!(f, "no reply begins with {}", shown(byte)),
@@ -312,12 +315,13 @@ fn odd_number(input: &[u8]) -> Number {
         None => {}
     }
     let next = at + 2;
-    match is_negative {
-        true => Number::Value { value, next },
-        false => match value.checked_neg() {
+    if is_negative {
+        Number::Value { value, next }
+    } else {
+        match value.checked_neg() {
             Some(value) => Number::Value { value, next },
             None => too_large,
-        },
+        }
     }
 }
 

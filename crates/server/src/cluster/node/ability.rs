@@ -64,12 +64,10 @@ fn can_others_serve(known: &Known, name: &NodeName, inability: &Inability) -> bo
     let has_other = |placed: &Placed| placed.holders().any(is_able);
     let runs = map.slots().runs().iter().map(|run| &run.placed);
     let mut held = runs.filter(|placed| placed.is_holder(me)).peekable();
-    match inability.serves_some {
-        true => {
-            held.peek().is_some()
-                && held.all(|placed| placed.owner != Some(me) || has_other(placed))
-        }
-        false => held.any(has_other),
+    if inability.serves_some {
+        held.peek().is_some() && held.all(|placed| placed.owner != Some(me) || has_other(placed))
+    } else {
+        held.any(has_other)
     }
 }
 
@@ -105,10 +103,7 @@ mod tests {
             nodes: vec![a, b],
             at_ms: 0,
         });
-        let rest = match are_all_copied {
-            true => vec![a, b],
-            false => vec![a],
-        };
+        let rest = if are_all_copied { vec![a, b] } else { vec![a] };
         change(Change::PlacementTaken {
             goals: vec![
                 (SlotRange::new(0, 8191), vec![a, b]),

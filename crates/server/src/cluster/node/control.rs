@@ -69,13 +69,14 @@ pub async fn run(
         if controller.leads(&known) != leads {
             leads = !leads;
             controller.behind_ms = None;
-            match leads {
-                true => tracing::info!("this node is the cluster's controller"),
-                false => tracing::info!("this node is not the cluster's controller any more"),
+            if leads {
+                tracing::info!("this node is the cluster's controller")
+            } else {
+                tracing::info!("this node is not the cluster's controller any more")
             }
         }
-        let wait = match leads {
-            true => match controller.turn(known).await {
+        let wait = if leads {
+            match controller.turn(known).await {
                 Ok(wait) => wait,
                 Err(Error::LeaseEnded(_)) => return,
                 Err(error) => {
@@ -84,8 +85,9 @@ pub async fn run(
                     }
                     PAUSE
                 }
-            },
-            false => LOOK_AGAIN,
+            }
+        } else {
+            LOOK_AGAIN
         };
         if wait.is_zero() {
             // Lets other parts of this task run in between.
@@ -115,9 +117,10 @@ impl Controller {
                 .map
                 .as_ref()
                 .is_some_and(|it| it.revision >= ahead.revision);
-            match is_heard {
-                true => self.ahead = None,
-                false => known.map = Some(ahead.clone()),
+            if is_heard {
+                self.ahead = None
+            } else {
+                known.map = Some(ahead.clone())
             }
         }
         let Some(KnownMap { map, revision }) = known.map.clone() else {
@@ -266,9 +269,10 @@ impl Controller {
         }
         let write = self.fenced().unless_changed(BLOCKED, known.blocked_at());
         let text = serde_json::to_vec(&blocked).expect("texts become JSON");
-        let write = match blocked.is_empty() {
-            true => write.delete(BLOCKED),
-            false => write.put_bound(BLOCKED, text, Some(self.candidacy.lease)),
+        let write = if blocked.is_empty() {
+            write.delete(BLOCKED)
+        } else {
+            write.put_bound(BLOCKED, text, Some(self.candidacy.lease))
         };
         settle(&*self.service, &write).await?;
         Ok(())
@@ -294,9 +298,10 @@ fn behind(map: &Map, clock_ms: u64) -> i64 {
     let latest = members.chain(pushed).max().unwrap_or(0);
     let silence = map.settings().push_silence_ms / 2;
     let would_end = pushed.is_some() && clock_ms.saturating_sub(latest) > silence;
-    match clock_ms < latest || would_end {
-        true => latest as i64 - clock_ms as i64,
-        false => 0,
+    if clock_ms < latest || would_end {
+        latest as i64 - clock_ms as i64
+    } else {
+        0
     }
 }
 

@@ -66,12 +66,13 @@ impl Standing {
             return Some(why.clone());
         }
         let Some(own) = view.own() else {
-            return Some(match self.is_registered {
-                true => format!(
+            return Some(if self.is_registered {
+                format!(
                     "node {name} has registered, and the map does not have it yet ({})",
                     self.controller()
-                ),
-                false => format!("node {name} has not registered yet"),
+                )
+            } else {
+                format!("node {name} has not registered yet")
             });
         };
         if !view.is_up() && own.state != State::Joining {
@@ -187,12 +188,13 @@ impl Standing {
         let there = there
             .filter(|it| it.state != State::Down && it.registration.roles.is_base())
             .count();
-        Some(match there < settings.start_nodes as usize {
-            true => format!(
+        Some(if there < settings.start_nodes as usize {
+            format!(
                 "{there} of {} nodes are there; slots are given out when all are (cluster.start_nodes)",
                 settings.start_nodes
-            ),
-            false => format!("slots are about to be given out ({})", self.controller()),
+            )
+        } else {
+            format!("slots are about to be given out ({})", self.controller())
         })
     }
 }

@@ -189,9 +189,10 @@ impl Agent {
         let shared = self.shared.clone();
         loop {
             self.turn();
-            let longest = match self.is_busy() {
-                true => TELL_EVERY,
-                false => LOOK_EVERY,
+            let longest = if self.is_busy() {
+                TELL_EVERY
+            } else {
+                LOOK_EVERY
             };
             if !shared.agent.wait(longest) {
                 break;

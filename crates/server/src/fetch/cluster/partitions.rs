@@ -135,13 +135,10 @@ impl Steps<'_> {
         self.with_download(|download| {
             download.manifest(&|manifest| {
                 may_be_pulled(self.shared, manifest, store)?;
-                match manifest.digest == *digest {
-                    true => Ok(()),
-                    false => Err(Unfit::Other(format!(
+                if manifest.digest == *digest { Ok(()) } else { Err(Unfit::Other(format!(
                         "has digest {}, and the one that was pushed has {digest}: it is another version, or was changed since",
                         manifest.digest
-                    ))),
-                }
+                    ))) }
             })
         })
     }

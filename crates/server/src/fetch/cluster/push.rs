@@ -237,9 +237,10 @@ fn failure(words: String) -> Error {
         Some((row.code, at, row.name.len()))
     });
     let Some((code, at, length)) = code else {
-        return match words.contains("is being pushed") {
-            true => Error::Conflict(words),
-            false => Error::Refused(words),
+        return if words.contains("is being pushed") {
+            Error::Conflict(words)
+        } else {
+            Error::Refused(words)
         };
     };
     let words = format!("{} {}", &words[..at], &words[at + length + 3..]);

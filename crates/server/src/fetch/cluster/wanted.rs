@@ -149,13 +149,15 @@ pub fn peers(
 pub fn http_root(shared: &Shared, member: &Member) -> Option<String> {
     let http = &member.registration.http;
     let password = &shared.config.server.password;
-    let user = match password.is_empty() {
-        true => String::new(),
-        false => format!("larder:{}@", percent_encoded(password)),
+    let user = if password.is_empty() {
+        String::new()
+    } else {
+        format!("larder:{}@", percent_encoded(password))
     };
-    let scheme = match shared.config.server.tls_cert.is_empty() {
-        true => "http",
-        false => "https",
+    let scheme = if shared.config.server.tls_cert.is_empty() {
+        "http"
+    } else {
+        "https"
     };
     (!http.is_empty()).then(|| format!("{scheme}://{user}{http}"))
 }
@@ -171,23 +173,30 @@ pub fn place(shared: &Shared, url: &str) -> Result<Location, Error> {
     if server.tls_cert.is_empty() {
         return Ok(place);
     }
-    let read = |path: &str| match path.is_empty() {
-        true => Ok(Vec::new()),
-        false => std::fs::read(path).map_err(Error::io("read", Path::new(path))),
+    let read = |path: &str| {
+        if path.is_empty() {
+            Ok(Vec::new())
+        } else {
+            std::fs::read(path).map_err(Error::io("read", Path::new(path)))
+        }
     };
     let authorities = read(&cluster.tls_ca)?;
-    let own = match server.tls_client_ca.is_empty() {
-        true => None,
-        false => Some([read(&server.tls_cert)?, read(&server.tls_key)?].concat()),
+    let own = if server.tls_client_ca.is_empty() {
+        None
+    } else {
+        Some([read(&server.tls_cert)?, read(&server.tls_key)?].concat())
     };
     let certificates = Certificates::from_pem(&authorities, own.as_deref()).map_err(wrong)?;
     Ok(place.with_certificates(Arc::new(certificates)))
 }
 
 fn percent_encoded(text: &str) -> String {
-    let byte = |byte: u8| match byte.is_ascii_alphanumeric() {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
+    let byte = |byte: u8| {
+        if byte.is_ascii_alphanumeric() {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
     };
     text.bytes().map(byte).collect()
 }

@@ -192,9 +192,10 @@ impl Routed {
                         self.wait().await;
                         continue;
                     }
-                    return Some(self.refuse_next(match is_on_its_way {
-                        true => still_moving(),
-                        false => refusal,
+                    return Some(self.refuse_next(if is_on_its_way {
+                        still_moving()
+                    } else {
+                        refusal
                     }));
                 }
             }
@@ -405,9 +406,10 @@ impl Routed {
             return;
         };
         let mut bytes = Vec::new();
-        match is_all {
-            true => self.batch.encode(&mut bytes),
-            false => part().encode(&mut bytes),
+        if is_all {
+            self.batch.encode(&mut bytes)
+        } else {
+            part().encode(&mut bytes)
         }
         let requests = peer::Requests {
             core: to.core,

@@ -41,9 +41,10 @@ impl Answer<'_> {
     /// # Errors
     /// The reply would be too long.
     pub fn bulk(&mut self, value: &[u8]) -> Result<(), Refusal> {
-        match self.limits.admits(self.output.len(), value.len()) {
-            true => self.encoder().bulk(value),
-            false => return Err(self.limits.too_long()),
+        if self.limits.admits(self.output.len(), value.len()) {
+            self.encoder().bulk(value)
+        } else {
+            return Err(self.limits.too_long());
         }
         Ok(())
     }
@@ -177,13 +178,12 @@ fn is_empty(object: &Object) -> bool {
 /// # Errors
 /// The object would exceed the maximum size.
 pub fn refuse_large(bytes: usize) -> Result<(), Refusal> {
-    match bytes > OBJECT_BYTES_MAX {
-        false => Ok(()),
-        true => {
-            let message = format!(
-                "the object would have {bytes} bytes; {OBJECT_BYTES_MAX} are allowed: nothing was changed"
-            );
-            Err((Code::BadRequest, message))
-        }
+    if bytes > OBJECT_BYTES_MAX {
+        let message = format!(
+            "the object would have {bytes} bytes; {OBJECT_BYTES_MAX} are allowed: nothing was changed"
+        );
+        Err((Code::BadRequest, message))
+    } else {
+        Ok(())
     }
 }

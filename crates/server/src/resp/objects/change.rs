@@ -119,9 +119,10 @@ impl<'a> Told<'a> {
                 _ if is(at, b"IN") => {
                     let space = request.get(at + 1).ok_or_else(no_do)?;
                     at += 2;
-                    let params = match is(at, b"PARAMS") {
-                        true => params(request, &mut at)?,
-                        false => Params::default(),
+                    let params = if is(at, b"PARAMS") {
+                        params(request, &mut at)?
+                    } else {
+                        Params::default()
                     };
                     Wanted::HoldsIn {
                         query: test,
@@ -282,9 +283,10 @@ pub fn put(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
             Ok((target(request.arg(at), kind)?, change))
         };
         let puts = pairs.map(put).collect::<Result<Vec<_>, Refusal>>()?;
-        match puts.len() > CHANGES_MAX {
-            false => Ok(Wish::Changes(puts)),
-            true => Err(too_many()),
+        if puts.len() > CHANGES_MAX {
+            Err(too_many())
+        } else {
+            Ok(Wish::Changes(puts))
         }
     };
     perform(state, request, told, puts)
@@ -371,20 +373,22 @@ fn refuse_work(request: Request<'_>, changes: usize, bytes: usize) -> Result<(),
     };
     let is_too_much = most.saturating_mul(changes) > WORK_MAX
         || request.args().any(compares) && most.saturating_mul(told) > COMPARED_MAX;
-    match is_too_much {
-        false => Ok(()),
-        true => Err(bad(format!(
+    if is_too_much {
+        Err(bad(format!(
             "{changes} changes of an object of {bytes} bytes, with arguments of {told}, are too much at once: send some at a time"
-        ))),
+        )))
+    } else {
+        Ok(())
     }
 }
 
 fn wish(request: Request<'_>, mut at: usize, kind: ObjectKind) -> Result<Wish, Refusal> {
     let is_delete = |word: &[u8]| word.eq_ignore_ascii_case(b"DELETE");
     if request.get(at).is_some_and(is_delete) {
-        return match request.len() == at + 1 {
-            true => Ok(Wish::Delete),
-            false => Err(bad("DELETE stands alone behind DO")),
+        return if request.len() == at + 1 {
+            Ok(Wish::Delete)
+        } else {
+            Err(bad("DELETE stands alone behind DO"))
         };
     }
     let mut changes = Vec::new();
@@ -439,9 +443,10 @@ fn wish(request: Request<'_>, mut at: usize, kind: ObjectKind) -> Result<Wish, R
         changes.push((target, change));
         at += 1 + count;
     }
-    match changes.is_empty() {
-        true => Err(bad("DO is followed by a change, such as ADD price 10")),
-        false => Ok(Wish::Changes(changes)),
+    if changes.is_empty() {
+        Err(bad("DO is followed by a change, such as ADD price 10"))
+    } else {
+        Ok(Wish::Changes(changes))
     }
 }
 

@@ -42,12 +42,11 @@ fn counted(request: Request<'_>, at: usize, width: usize) -> Result<Range<usize>
     let wanted = usize::try_from(count)
         .ok()
         .and_then(|count| count.checked_mul(width));
-    match wanted == Some(end.saturating_sub(first)) {
-        true => Ok(first..end),
-        false => {
-            let message = "The `numfields` parameter must match the number of arguments";
-            Err(bad(message.to_owned()))
-        }
+    if wanted == Some(end.saturating_sub(first)) {
+        Ok(first..end)
+    } else {
+        let message = "The `numfields` parameter must match the number of arguments";
+        Err(bad(message.to_owned()))
     }
 }
 
@@ -142,9 +141,10 @@ fn refuse_long(state: &State) -> impl Fn(&[Option<Vec<u8>>]) -> Result<(), Refus
     let (limits, answered) = (state.core.clients.limits, state.output.len());
     move |values| {
         let bytes = values.iter().flatten().map(|value| value.len() + 16).sum();
-        match limits.admits(answered, bytes) {
-            true => Ok(()),
-            false => Err(limits.too_long()),
+        if limits.admits(answered, bytes) {
+            Ok(())
+        } else {
+            Err(limits.too_long())
         }
     }
 }

@@ -55,9 +55,10 @@ pub(super) fn change_hash<T>(
             _ => Hash::default(),
         };
         let (answer, is_changed) = decide(&mut hash, now)?;
-        let becomes = match is_changed {
-            true => Becomes::This(Object::Hash(hash)),
-            false => Becomes::AsItWas,
+        let becomes = if is_changed {
+            Becomes::This(Object::Hash(hash))
+        } else {
+            Becomes::AsItWas
         };
         Ok((answer, becomes))
     })
@@ -74,9 +75,10 @@ pub fn set(state: &mut State, request: Request<'_>, answers_ok: bool) -> Result<
         let new = hash.set_all(pairs.map(|at| (request.arg(at), request.arg(at + 1))));
         Ok((new, true))
     })?;
-    match answers_ok {
-        true => state.encoder().ok(),
-        false => state.encoder().count(new as u64),
+    if answers_ok {
+        state.encoder().ok()
+    } else {
+        state.encoder().count(new as u64)
     }
     Ok(())
 }
@@ -193,9 +195,12 @@ pub fn all(state: &mut State, request: Request<'_>, parts: Parts) -> Result<(), 
 
 pub fn length(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     read_hash(state, request.arg(1), |hash, now, to| {
-        let count = hash.map_or(0, |hash| match hash.expires() {
-            true => hash.fields_at(now).count(),
-            false => hash.count(),
+        let count = hash.map_or(0, |hash| {
+            if hash.expires() {
+                hash.fields_at(now).count()
+            } else {
+                hash.count()
+            }
         });
         to.encoder().count(count as u64);
         Ok(())

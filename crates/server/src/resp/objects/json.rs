@@ -46,11 +46,12 @@ pub(super) fn json(argument: &[u8]) -> Result<Value, Refusal> {
 }
 
 fn refuse_large(bytes: usize) -> Result<(), Refusal> {
-    match bytes > OBJECT_BYTES_MAX {
-        false => Ok(()),
-        true => Err(bad(format!(
+    if bytes > OBJECT_BYTES_MAX {
+        Err(bad(format!(
             "the document would have more than the {OBJECT_BYTES_MAX} bytes that an object may have"
-        ))),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -139,9 +140,10 @@ pub fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
         });
         Ok((is_set, becomes))
     })?;
-    match is_set {
-        true => state.encoder().ok(),
-        false => state.encoder().null(),
+    if is_set {
+        state.encoder().ok()
+    } else {
+        state.encoder().null()
     }
     Ok(())
 }
@@ -188,9 +190,10 @@ pub fn merge(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> 
         };
         Ok((is_done, becomes))
     })?;
-    match is_done {
-        true => state.encoder().ok(),
-        false => state.encoder().null(),
+    if is_done {
+        state.encoder().ok()
+    } else {
+        state.encoder().null()
     }
     Ok(())
 }
@@ -286,18 +289,17 @@ fn print_paths(
     let is_plain = [spacing.indent, spacing.newline, spacing.space]
         .concat()
         .is_empty();
-    let out = match is_plain {
-        true => document::print(&value),
-        false => {
-            let widest = spacing.indent.len() * (document::DEPTH_MAX + 2)
-                + spacing.newline.len()
-                + spacing.space.len();
-            // The number of places for spacing is less than the number of bytes.
-            if bytes.saturating_mul(1 + widest) > bytes_max.saturating_mul(4) {
-                return Ok(None);
-            }
-            document::print_spaced(&value, spacing)
+    let out = if is_plain {
+        document::print(&value)
+    } else {
+        let widest = spacing.indent.len() * (document::DEPTH_MAX + 2)
+            + spacing.newline.len()
+            + spacing.space.len();
+        // The number of places for spacing is less than the number of bytes.
+        if bytes.saturating_mul(1 + widest) > bytes_max.saturating_mul(4) {
+            return Ok(None);
         }
+        document::print_spaced(&value, spacing)
     };
     Ok(Some(out).filter(|out| out.len() <= bytes_max))
 }
@@ -366,9 +368,12 @@ pub fn change_numbers(
     let path = path(Some(request.arg(2)))?;
     let by = Number::parse(request.arg(3)).ok_or_else(|| bad("value is not a number"))?;
     let done = edit(state, request.arg(1), &path, 0, |document| {
-        let operate = |before| match multiplies {
-            true => document::multiply(before, by),
-            false => document::add(before, by),
+        let operate = |before| {
+            if multiplies {
+                document::multiply(before, by)
+            } else {
+                document::add(before, by)
+            }
         };
         document.change_numbers(&path, operate).map_err(refused)
     })?;
@@ -384,9 +389,10 @@ pub fn change_numbers(
         }
         return Ok(());
     }
-    let printed = match path.is_legacy() {
-        true => done.into_iter().next().flatten().unwrap_or(Value::Null),
-        false => Value::Array(done.into_iter().map(Option::unwrap_or_default).collect()),
+    let printed = if path.is_legacy() {
+        done.into_iter().next().flatten().unwrap_or(Value::Null)
+    } else {
+        Value::Array(done.into_iter().map(Option::unwrap_or_default).collect())
     };
     encoder.bulk(&document::print(&printed));
     Ok(())
@@ -411,15 +417,13 @@ pub fn toggle(state: &mut State, request: Request<'_>) -> Result<(), Unanswered>
     let flags = edit(state, request.arg(1), &path, 0, |document| {
         document.toggle(&path).map_err(refused)
     })?;
-    each(
-        &mut state.encoder(),
-        &path,
-        &flags,
-        |encoder, flag| match path.is_legacy() {
-            true => encoder.text(if *flag { "true" } else { "false" }),
-            false => encoder.integer(i64::from(*flag)),
-        },
-    );
+    each(&mut state.encoder(), &path, &flags, |encoder, flag| {
+        if path.is_legacy() {
+            encoder.text(if *flag { "true" } else { "false" })
+        } else {
+            encoder.integer(i64::from(*flag))
+        }
+    });
     Ok(())
 }
 

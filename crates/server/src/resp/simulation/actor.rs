@@ -205,9 +205,10 @@ impl Actor {
             5 => self.read_both(thing, put).await,
             6 => self.read_and_write(thing).await,
             7 => {
-                let (key, kind) = match put {
-                    true => (format!("votes|{thing}"), Kind::Voters),
-                    false => (format!("sum|a{thing}"), Kind::Given),
+                let (key, kind) = if put {
+                    (format!("votes|{thing}"), Kind::Voters)
+                } else {
+                    (format!("sum|a{thing}"), Kind::Given)
                 };
                 self.count(&format!("GET {key}"), kind.of(thing)).await
             }
@@ -239,12 +240,11 @@ impl Actor {
 
     async fn write_twins(&mut self, in_transaction: bool) -> Called<()> {
         let content = self.new_content();
-        let lines = match in_transaction {
-            true => transaction(&TWINS.map(|key| format!("SET {key} {content}"))),
-            false => {
-                let pairs = TWINS.map(|key| format!("{key} {content}"));
-                vec![format!("MSET {}", pairs.join(" "))]
-            }
+        let lines = if in_transaction {
+            transaction(&TWINS.map(|key| format!("SET {key} {content}")))
+        } else {
+            let pairs = TWINS.map(|key| format!("{key} {content}"));
+            vec![format!("MSET {}", pairs.join(" "))]
         };
         let what = What::WriteContent(content);
         self.write(lines, vec![(Kind::Twins.of(0), what)]).await
@@ -276,9 +276,10 @@ impl Actor {
 
     async fn read_both(&mut self, thing: u64, at_once: bool) -> Called<()> {
         let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
-        let lines = match at_once {
-            true => vec![format!("MGET {} {}", keys[0], keys[1])],
-            false => transaction(&keys.map(|key| format!("GET {key}"))),
+        let lines = if at_once {
+            vec![format!("MGET {} {}", keys[0], keys[1])]
+        } else {
+            transaction(&keys.map(|key| format!("GET {key}")))
         };
         let (begun, replies) = self.ask(&lines).await?;
         let both = many(&replies);
@@ -338,12 +339,11 @@ impl Actor {
 
     async fn read_votes(&mut self, voter: u64, whole: bool) -> Called<()> {
         let (prefix, item) = (format!("by|{voter}"), Kind::By.of(voter));
-        match whole {
-            true => self.list(&prefix, item).await,
-            false => {
-                let line = format!("RANGECOUNT {prefix}| {prefix}}}");
-                self.count(&line, item).await
-            }
+        if whole {
+            self.list(&prefix, item).await
+        } else {
+            let line = format!("RANGECOUNT {prefix}| {prefix}}}");
+            self.count(&line, item).await
         }
     }
 
@@ -376,9 +376,10 @@ impl Actor {
     }
 
     async fn read_note(&mut self, thing: u64, on_board: bool) -> Called<()> {
-        let line = match on_board {
-            true => format!("GET board|{}|{thing}", thing % 2),
-            false => format!("GET note|{thing}|{}", thing % 2),
+        let line = if on_board {
+            format!("GET board|{}|{thing}", thing % 2)
+        } else {
+            format!("GET note|{thing}|{}", thing % 2)
         };
         let (begun, replies) = self.ask(&[line]).await?;
         let what = What::ReadContent(count(&replies[0]) as u64);
@@ -471,16 +472,20 @@ fn transaction(lines: &[String]) -> Vec<String> {
 }
 
 fn vote_line(thing: u64, voter: u64, put: bool) -> String {
-    match put {
-        true => format!("SET vote|{thing}|{voter} 1"),
-        false => format!("DEL vote|{thing}|{voter}"),
+    if put {
+        format!("SET vote|{thing}|{voter} 1")
+    } else {
+        format!("DEL vote|{thing}|{voter}")
     }
 }
 
 fn vote(thing: u64, voter: u64, put: bool) -> Vec<Change> {
-    let change = |element| match put {
-        true => What::PutElement(element),
-        false => What::RemoveElement(element),
+    let change = |element| {
+        if put {
+            What::PutElement(element)
+        } else {
+            What::RemoveElement(element)
+        }
     };
     vec![
         (Kind::Voters.of(thing), change(voter)),

@@ -213,22 +213,21 @@ pub(super) async fn aggregate(asker: &mut Asker, command: Command<'_>) -> Result
             created: declared.created,
             count: usize::try_from(cursor.count).unwrap_or(usize::MAX).max(1),
             idle_ms: cursor.idle_ms_max.unwrap_or(u64::MAX),
-            left: match question.aggregation.is_streamed() {
-                true => Left::Behind {
+            left: if question.aggregation.is_streamed() {
+                Left::Behind {
                     arguments: arguments.iter().map(|it| it.to_vec()).collect(),
                     after: None,
-                },
-                false => {
-                    let found = found(asker, &declared, &question, &arguments).await?;
-                    let (question, patience) = (question.clone(), found.patience.clone());
-                    let partial = found.part.found;
-                    let bytes = question.bytes(&partial);
-                    let rows = aside(&found.patience, bytes, move || {
-                        let (_, rows) = question.all_rows(&patience, partial)?;
-                        Ok(RowsLeft::new(rows))
-                    });
-                    Left::Rows(rows.await?)
                 }
+            } else {
+                let found = found(asker, &declared, &question, &arguments).await?;
+                let (question, patience) = (question.clone(), found.patience.clone());
+                let partial = found.part.found;
+                let bytes = question.bytes(&partial);
+                let rows = aside(&found.patience, bytes, move || {
+                    let (_, rows) = question.all_rows(&patience, partial)?;
+                    Ok(RowsLeft::new(rows))
+                });
+                Left::Rows(rows.await?)
             },
         };
         next_rows(asker, None, opened).await
@@ -488,9 +487,10 @@ fn reply(
     if let Some(cursor) = cursor {
         encoder.count(cursor);
     }
-    match out.len() > limits.answer() {
-        true => Err(limits.too_long()),
-        false => Ok(out),
+    if out.len() > limits.answer() {
+        Err(limits.too_long())
+    } else {
+        Ok(out)
     }
 }
 

@@ -61,9 +61,10 @@ impl Patience {
     /// # Errors
     /// The time limit is exceeded, or the search was abandoned.
     pub fn ensure(&self) -> Result<(), Refusal> {
-        match self.is_over() {
-            true => Err(timed_out()),
-            false => Ok(()),
+        if self.is_over() {
+            Err(timed_out())
+        } else {
+            Ok(())
         }
     }
 
@@ -72,9 +73,10 @@ impl Patience {
     /// # Errors
     /// As [`Patience::ensure`].
     pub fn ensure_in_space(&self) -> Result<(), SpaceRefusal> {
-        match self.is_over() {
-            true => Err(SpaceRefusal::new(timed_out().1)),
-            false => Ok(()),
+        if self.is_over() {
+            Err(SpaceRefusal::new(timed_out().1))
+        } else {
+            Ok(())
         }
     }
 

@@ -189,9 +189,10 @@ fn none_is_filled(definition: &Definition) -> Refusal {
 }
 
 fn list(subspaces: &[String]) -> String {
-    match subspaces.is_empty() {
-        true => "none".to_owned(),
-        false => subspaces.join(" "),
+    if subspaces.is_empty() {
+        "none".to_owned()
+    } else {
+        subspaces.join(" ")
     }
 }
 

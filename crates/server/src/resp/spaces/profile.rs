@@ -86,9 +86,10 @@ impl Contacted {
 
     /// Describes the participants in one line, and the candidate routes, if any, in a second one.
     pub fn describe_choice(&self) -> String {
-        match self.considered.is_empty() {
-            true => self.describe(),
-            false => format!("{}\nconsidered: {}", self.describe(), self.considered),
+        if self.considered.is_empty() {
+            self.describe()
+        } else {
+            format!("{}\nconsidered: {}", self.describe(), self.considered)
         }
     }
 

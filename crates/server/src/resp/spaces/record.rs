@@ -154,9 +154,10 @@ async fn start(asker: &Asker, declared: &Arc<Declared>, seconds: u64) -> Result<
     let begun = asker.on_cores(move |tables| async move {
         let begin =
             |index: &larder_space::index::SpaceIndex| Some(Recording::begin(all, index, until_ms));
-        match tables.spaces().record(&own, begin) {
-            true => Ok(()),
-            false => Err(altered()),
+        if tables.spaces().record(&own, begin) {
+            Ok(())
+        } else {
+            Err(altered())
         }
     });
     begun.await.map(drop)
@@ -165,9 +166,10 @@ async fn start(asker: &Asker, declared: &Arc<Declared>, seconds: u64) -> Result<
 async fn stop(asker: &Asker, declared: &Arc<Declared>) -> Result<(), Refusal> {
     let own = declared.clone();
     let stopped = asker.on_cores(move |tables| async move {
-        match tables.spaces().record(&own, |_| None) {
-            true => Ok(()),
-            false => Err(altered()),
+        if tables.spaces().record(&own, |_| None) {
+            Ok(())
+        } else {
+            Err(altered())
         }
     });
     stopped.await.map(drop)

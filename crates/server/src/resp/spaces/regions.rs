@@ -137,12 +137,11 @@ pub(super) fn asked(
     let (regions_in_all, cores) = (regions.subspace(subspace)?.regions(), requests.len());
     let mut by_node: BTreeMap<Option<NodeId>, (u16, Asked)> = BTreeMap::new();
     for (place, runs) in requests {
-        let (node, core) = match usize::from(place) < tables.handle().cores() {
-            true => (None, place),
-            false => {
-                let place = tables.place(place)?;
-                (Some(place.node), place.core)
-            }
+        let (node, core) = if usize::from(place) < tables.handle().cores() {
+            (None, place)
+        } else {
+            let place = tables.place(place)?;
+            (Some(place.node), place.core)
         };
         let nothing = Asked {
             id: regions.id(subspace),

@@ -100,10 +100,7 @@ impl Question for Searched {
         let is_whole = found
             .contents()
             .all(|content| decode_content(content).is_ok());
-        match is_whole {
-            true => Ok(found),
-            false => Err(damaged()),
-        }
+        if is_whole { Ok(found) } else { Err(damaged()) }
     }
 
     fn bytes(&self, found: &Partial) -> usize {
@@ -165,8 +162,9 @@ fn reply(
         })?;
     }
     reply.end(total);
-    match out.len() > limits.answer() {
-        true => Err(limits.too_long()),
-        false => Ok(out),
+    if out.len() > limits.answer() {
+        Err(limits.too_long())
+    } else {
+        Ok(out)
     }
 }

@@ -64,9 +64,10 @@ pub(super) async fn tag_values(
             Ok(out)
         });
         let answer = answered.await?;
-        Ok(match is_part {
-            true => asker.part(&declared, &answer),
-            false => answer,
+        Ok(if is_part {
+            asker.part(&declared, &answer)
+        } else {
+            answer
         })
     })
     .await

@@ -98,9 +98,10 @@ pub(super) fn try_settled(
     let tables = state.tables();
     let is_of_cluster = state.core.nodes.is_some();
     let numbered = is_of_cluster.then(|| tables.numbered_changes());
-    let done = match whole {
-        true => execute_now(state, snapshot, command, true),
-        false => tables.with_deferred_reads(|| execute_now(state, snapshot, command, false)),
+    let done = if whole {
+        execute_now(state, snapshot, command, true)
+    } else {
+        tables.with_deferred_reads(|| execute_now(state, snapshot, command, false))
     };
     if is_of_cluster && command.writes() {
         let changed = tables.numbered_changes() - numbered.unwrap_or(0);
@@ -201,12 +202,11 @@ fn execute_command(
                 && !state.is_of_node
                 && spaces::flush_drops_any(&state.core) =>
         {
-            return match whole {
-                false => Ok(Some(Work::SeveralCores(SeveralCores::default()))),
-                true => {
-                    range::check_flush(request)?;
-                    Err(spaces::no_flush_in_multi(command).into())
-                }
+            return if whole {
+                range::check_flush(request)?;
+                Err(spaces::no_flush_in_multi(command).into())
+            } else {
+                Ok(Some(Work::SeveralCores(SeveralCores::default())))
             };
         }
         Id::FlushDb | Id::FlushAll => return range::flush(state, request, whole),

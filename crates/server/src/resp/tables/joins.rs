@@ -237,11 +237,10 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, Refusal> {
 /// # Errors
 /// The name is too short or too long.
 pub(super) fn check_name(name: &str) -> Result<(), Refusal> {
-    match name.is_empty() || name.len() > KEY_BYTES_MAX {
-        false => Ok(()),
-        true => {
-            let message = "a join's name has at least one byte and at most 65536".to_owned();
-            Err((Code::BadRequest, message))
-        }
+    if name.is_empty() || name.len() > KEY_BYTES_MAX {
+        let message = "a join's name has at least one byte and at most 65536".to_owned();
+        Err((Code::BadRequest, message))
+    } else {
+        Ok(())
     }
 }

@@ -203,9 +203,10 @@ impl Copying {
     /// # Errors
     /// The source of a RENAME does not exist.
     pub fn refuse_absent(&self) -> Result<(), Refusal> {
-        match self.moves {
-            true => Err((Code::BadRequest, "no such key".to_owned())),
-            false => Ok(()),
+        if self.moves {
+            Err((Code::BadRequest, "no such key".to_owned()))
+        } else {
+            Ok(())
         }
     }
 }
@@ -217,9 +218,10 @@ pub(super) fn is_answered_ok(id: Id) -> bool {
 
 pub(super) fn copy(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Unanswered> {
     let done = copy_row(state, id, request)?;
-    match is_answered_ok(id) {
-        true => state.encoder().ok(),
-        false => state.encoder().count(u64::from(done)),
+    if is_answered_ok(id) {
+        state.encoder().ok()
+    } else {
+        state.encoder().count(u64::from(done))
     }
     Ok(())
 }
@@ -252,9 +254,10 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
             Some(_) => put_object(engine, to, &value, at, now)?,
             None => put_text(engine, to, &value, at, now)?,
         };
-        let removed = match copying.moves {
-            true => engine.remove(&source, now).map_err(refusal)?.waits_for,
-            false => None,
+        let removed = if copying.moves {
+            engine.remove(&source, now).map_err(refusal)?.waits_for
+        } else {
+            None
         };
         Ok((true, put.max(removed)))
     })

@@ -177,9 +177,10 @@ async fn send(
             engine.read_more(&mut reading, CHUNK_ROWS, &mut |key, value| {
                 bytes += key.len() + value.len();
                 rows.push_back((key.to_vec(), value.to_vec()));
-                match bytes < CHUNK_BYTES {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
+                if bytes < CHUNK_BYTES {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
                 }
             })
         });
@@ -343,9 +344,10 @@ impl Merge {
         let first = |source: &&mut Source| source.rows.front().is_some();
         let sources = self.sources.iter_mut().filter(first);
         let by_key = |a: &&mut Source, b: &&mut Source| a.rows[0].0.cmp(&b.rows[0].0);
-        let source = match self.reverse {
-            false => sources.min_by(by_key),
-            true => sources.max_by(by_key),
+        let source = if self.reverse {
+            sources.max_by(by_key)
+        } else {
+            sources.min_by(by_key)
         };
         self.left -= 1;
         Ok(source.and_then(|source| source.rows.pop_front()))

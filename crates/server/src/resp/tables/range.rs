@@ -191,9 +191,10 @@ pub(super) fn read(
 ) -> Result<Option<Work>, Unanswered> {
     let (tables, proto, form) = (state.tables(), state.proto, asked.form);
     let limits = state.core.clients.limits;
-    let at_once = match whole {
-        true => (u64::MAX, limits.answer().saturating_sub(state.output.len())),
-        false => (CHUNK_ROWS, CHUNK_BYTES),
+    let at_once = if whole {
+        (u64::MAX, limits.answer().saturating_sub(state.output.len()))
+    } else {
+        (CHUNK_ROWS, CHUNK_BYTES)
     };
     let mark = state.output.mark();
     turn_over(state);
@@ -344,9 +345,10 @@ impl Removal {
                 self.ranges.iter_mut().try_for_each(ends)
             })?;
         }
-        match self.advance(state)? {
-            true => Ok(None),
-            false => Ok(Some(Work::Range(RangeJob::Remove(self)))),
+        if self.advance(state)? {
+            Ok(None)
+        } else {
+            Ok(Some(Work::Range(RangeJob::Remove(self))))
         }
     }
 
@@ -355,9 +357,10 @@ impl Removal {
     fn ensure_goes_on(&self, state: &State) -> Result<(), Refusal> {
         let tables = state.tables();
         let taken = tables.ensure_writes_taken().map_err(|(_, why)| why);
-        let goes_on = match self.has_moved(&tables) {
-            true => Err(MOVED.to_owned()),
-            false => taken,
+        let goes_on = if self.has_moved(&tables) {
+            Err(MOVED.to_owned())
+        } else {
+            taken
         };
         goes_on.map_err(|why| {
             let message = format!("{why}; {} rows were removed, not all", self.removed);
@@ -397,9 +400,10 @@ impl Removal {
         if !self.ranges.is_empty() {
             return Ok(false);
         }
-        match self.counts {
-            true => state.encoder().count(self.removed),
-            false => state.encoder().ok(),
+        if self.counts {
+            state.encoder().count(self.removed)
+        } else {
+            state.encoder().ok()
         }
         Ok(true)
     }
@@ -498,9 +502,10 @@ impl Answer {
             engine.read_more(reading, CHUNK_ROWS, &mut |key, value| {
                 one_row(&mut Encoder { out, proto }, form, key, value);
                 *rows += 1;
-                match out.len() < end {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
+                if out.len() < end {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
                 }
             })
         });

@@ -245,13 +245,15 @@ impl Bounds {
     }
 
     fn admit(&self, score: f64) -> bool {
-        let above = match self.min.excluded {
-            true => score > self.min.score,
-            false => score >= self.min.score,
+        let above = if self.min.excluded {
+            score > self.min.score
+        } else {
+            score >= self.min.score
         };
-        let below = match self.max.excluded {
-            true => score < self.max.score,
-            false => score <= self.max.score,
+        let below = if self.max.excluded {
+            score < self.max.score
+        } else {
+            score <= self.max.score
         };
         above && below
     }

@@ -51,11 +51,12 @@ fn encoding(object: &[u8]) -> &'static str {
     };
     let mut fields = hash.fields_at(0);
     let is_short = |bytes: &[u8]| bytes.len() <= LISTPACK_BYTES_MAX;
-    match hash.count() <= LISTPACK_FIELDS_MAX
+    if hash.count() <= LISTPACK_FIELDS_MAX
         && fields.all(|(name, value, _)| is_short(name) && is_short(value))
     {
-        true => "listpack",
-        false => "hashtable",
+        "listpack"
+    } else {
+        "hashtable"
     }
 }
 
@@ -114,19 +115,18 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
                     KeyQuery::GetRange { start, end } => &value[range_of(start, end, value.len())],
                     KeyQuery::Get | KeyQuery::MGet | KeyQuery::Ttl => value,
                 };
-                match limits.admits(answered, value.len()) {
-                    true => encoder.bulk(value),
-                    false => is_too_long = true,
+                if limits.admits(answered, value.len()) {
+                    encoder.bulk(value)
+                } else {
+                    is_too_long = true
                 }
             };
             let found = with_text_row(key, |row| match query {
                 KeyQuery::MGet | KeyQuery::Exists | KeyQuery::Type => {
                     get_among(engine, row, now, each)
                 }
-                _ => get(engine, row, now, each).map(|is_there| match is_there {
-                    true => Found::Row,
-                    false => Found::Nothing,
-                }),
+                _ => get(engine, row, now, each)
+                    .map(|is_there| if is_there { Found::Row } else { Found::Nothing }),
             })?;
             if is_too_long {
                 return Err(limits.too_long().into());

@@ -206,18 +206,20 @@ impl Retry {
                     }
                 }
                 let whole = *whole || self.deferrals > DEFERRALS_MAX;
-                match is_settled {
-                    true => execute::try_settled(state, snapshot, command, whole),
-                    false => execute::try_once(state, snapshot, command, whole),
+                if is_settled {
+                    execute::try_settled(state, snapshot, command, whole)
+                } else {
+                    execute::try_once(state, snapshot, command, whole)
                 }
             }
             Retried::Exec if is_settled => transaction::exec_settled(state, snapshot),
             Retried::Exec => transaction::exec(state, snapshot),
             Retried::Transaction(batch) => {
                 let batch = std::mem::take(batch);
-                match is_settled {
-                    true => transaction::execute_settled(state, snapshot, batch),
-                    false => transaction::execute_together(state, snapshot, batch),
+                if is_settled {
+                    transaction::execute_settled(state, snapshot, batch)
+                } else {
+                    transaction::execute_together(state, snapshot, batch)
                 }
             }
         };
@@ -252,13 +254,13 @@ fn placed_again(
 ) -> Result<Option<Work>, Refusal> {
     let core = &state.core;
     if state.is_of_node {
-        return match is_of_every_core(&core.tables, snapshot, command) {
-            true => core
-                .tables
+        return if is_of_every_core(&core.tables, snapshot, command) {
+            core.tables
                 .ensure_owner_since(state.asked_at)
-                .map(|()| None),
+                .map(|()| None)
+        } else {
             // A key that another node owns by now is rejected during execution.
-            false => Ok(None),
+            Ok(None)
         };
     }
     let is_here = place_of(core, snapshot, command) == To::Core(core.index);

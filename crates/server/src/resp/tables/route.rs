@@ -172,9 +172,10 @@ impl Way<'_> {
         let is_output = |key: &[u8]| reads_outputs && (command.reads_ranking() || is_computed(key));
         let owner = |key: &[u8]| self.owner(key, is_output(key));
         let first = keys.next().map_or(self.tables.index, owner);
-        let to = match keys.clone().all(|key| owner(key) == first) {
-            true => To::Core(first),
-            false => self.of_several(first, keys.map(owner)),
+        let to = if keys.clone().all(|key| owner(key) == first) {
+            To::Core(first)
+        } else {
+            self.of_several(first, keys.map(owner))
         };
         Route { to, reads_outputs }
     }

@@ -325,9 +325,10 @@ impl Walk {
         let before = keys.len();
         let outcome = engine.range(&lo, &hi, limits, now, &mut |row, value| {
             let key = row_key(row).to_vec();
-            let kind = match table == PLAIN_TEXT {
-                true => Kind::Text,
-                false => Kind::of_object(value),
+            let kind = if table == PLAIN_TEXT {
+                Kind::Text
+            } else {
+                Kind::of_object(value)
             };
             keys.push(Walked { key, kind });
             ControlFlow::Continue(())
@@ -375,9 +376,10 @@ pub(super) fn draw(count: usize) -> usize {
 }
 
 pub(super) fn answer_random(encoder: &mut Encoder<'_>, keys: &[Walked]) {
-    match keys.is_empty() {
-        true => encoder.null(),
-        false => encoder.bulk(&keys[draw(keys.len())].key),
+    if keys.is_empty() {
+        encoder.null()
+    } else {
+        encoder.bulk(&keys[draw(keys.len())].key)
     }
 }
 

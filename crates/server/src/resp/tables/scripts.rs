@@ -129,9 +129,10 @@ impl Call<'_> {
     }
 
     fn refuse_object(&self, engine: &mut Engine, now: u64) -> Result<(), Refusal> {
-        match has_object(engine, self.key, now) {
-            true => Err(wrong_type()),
-            false => Ok(()),
+        if has_object(engine, self.key, now) {
+            Err(wrong_type())
+        } else {
+            Ok(())
         }
     }
 

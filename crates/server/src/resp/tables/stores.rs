@@ -144,9 +144,10 @@ impl Replies for Kept {
 
     async fn room(&mut self) -> io::Result<()> {
         self.reply.append(&mut self.state.output.tail);
-        match self.is_too_long() {
-            true => Err(io::Error::other("the reply is too long")),
-            false => Ok(()),
+        if self.is_too_long() {
+            Err(io::Error::other("the reply is too long"))
+        } else {
+            Ok(())
         }
     }
 

@@ -123,9 +123,10 @@ impl Bound {
     /// Rejects a reply that is too long, before anything is changed.
     pub fn refuse_long(&self, value: Option<&[u8]>) -> Result<(), Refusal> {
         let bytes = value.map_or(0, <[u8]>::len);
-        match self.in_transaction || self.limits.admits(self.answered, bytes) {
-            true => Ok(()),
-            false => Err(self.limits.too_long()),
+        if self.in_transaction || self.limits.admits(self.answered, bytes) {
+            Ok(())
+        } else {
+            Err(self.limits.too_long())
         }
     }
 

@@ -86,9 +86,10 @@ impl Subscribed {
     }
 
     fn names(&mut self, are_patterns: bool) -> &mut BTreeMap<Arc<[u8]>, Place> {
-        match are_patterns {
-            true => &mut self.patterns,
-            false => &mut self.channels,
+        if are_patterns {
+            &mut self.patterns
+        } else {
+            &mut self.channels
         }
     }
 
@@ -226,9 +227,10 @@ fn end(state: &mut State, name: &Arc<[u8]>, is_pattern: bool) {
     };
     if subscribed.names(is_pattern).contains_key(name) {
         subscribed.leave(name, is_pattern);
-        let word = match is_pattern {
-            true => "punsubscribe",
-            false => "unsubscribe",
+        let word = if is_pattern {
+            "punsubscribe"
+        } else {
+            "unsubscribe"
         };
         confirm(state, word, Some(name), subscribed.count());
     }
@@ -274,23 +276,26 @@ fn understand(
     snapshot: &Snapshot,
     any_key: &Arc<Glob>,
 ) -> Result<Target, Refusal> {
-    let channels = match is_pattern {
-        true => Some(Arc::new(Glob::parse(name)?)),
-        false => None,
+    let channels = if is_pattern {
+        Some(Arc::new(Glob::parse(name)?))
+    } else {
+        None
     };
     refuse_long(name)?;
     let any = name.strip_prefix(ANY_KEY_CHANNEL).filter(|_| is_pattern);
     let Some(glob) = name.strip_prefix(KEY_CHANNEL).or(any) else {
         return Ok(Target::Channel(channels));
     };
-    let beginning = match is_pattern {
-        true => literal(glob),
-        false => glob.to_vec(),
+    let beginning = if is_pattern {
+        literal(glob)
+    } else {
+        glob.to_vec()
     };
     let separator = |byte: &u8| matches!(byte, b'|' | b':');
-    let end = match is_plain(&beginning) {
-        true => None,
-        false => beginning.iter().position(separator),
+    let end = if is_plain(&beginning) {
+        None
+    } else {
+        beginning.iter().position(separator)
     };
     let Some(end) = end.or((!is_pattern).then_some(beginning.len())) else {
         // Changes of all tables are sent as keyspace events, if these are selected.
@@ -303,10 +308,11 @@ fn understand(
         );
         return Err((Code::BadRequest, message));
     }
-    let glob = match is_pattern {
-        true => Arc::new(Glob::parse(glob)?),
+    let glob = if is_pattern {
+        Arc::new(Glob::parse(glob)?)
+    } else {
         // A single key is compared without a pattern, whatever its length.
-        false => any_key.clone(),
+        any_key.clone()
     };
     Ok(Target::Rows {
         beginning,
@@ -501,9 +507,10 @@ fn keep(state: &mut State, subscribed: Box<Subscribed>) {
 
 /// Executes UNSUBSCRIBE and PUNSUBSCRIBE, for the given names or for all.
 pub(super) fn leave(state: &mut State, request: Request<'_>, are_patterns: bool) {
-    let word = match are_patterns {
-        true => "punsubscribe",
-        false => "unsubscribe",
+    let word = if are_patterns {
+        "punsubscribe"
+    } else {
+        "unsubscribe"
     };
     let Some(mut subscribed) = state.subscribed.take() else {
         let names: Vec<&[u8]> = request.args().skip(1).collect();

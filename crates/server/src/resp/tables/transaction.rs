@@ -211,9 +211,10 @@ fn refuse_long<'q>(
             let _ = tables.read(|engine, now| engine.get(&text_row(key), now, &mut count));
         }
     }
-    match bytes > limits.answer() {
-        true => Err(limits.too_long()),
-        false => Ok(()),
+    if bytes > limits.answer() {
+        Err(limits.too_long())
+    } else {
+        Ok(())
     }
 }
 

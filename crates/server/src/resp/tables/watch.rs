@@ -157,9 +157,10 @@ impl WatchJob {
         for key in request.args().skip(1) {
             let end = key.iter().position(|byte| matches!(byte, b'|' | b':'));
             let end = end.unwrap_or(key.len());
-            match is_of_table(snapshot, key) {
-                true => keys.push(key.to_vec()),
-                false => stores.push((key[..end].to_vec(), live_version(snapshot, &key[..end]))),
+            if is_of_table(snapshot, key) {
+                keys.push(key.to_vec())
+            } else {
+                stores.push((key[..end].to_vec(), live_version(snapshot, &key[..end])))
             }
         }
         Ok(Some(Work::Watch(WatchJob { keys, stores })))

@@ -447,9 +447,10 @@ impl Searching {
                 // Continues as without subspaces.
                 world.seen.not_ready += 1;
                 let asker = world.random.index(NODES);
-                match world.runs[asker] && self.ask_owners(asker, world) {
-                    true => Going::On,
-                    false => Going::Refused,
+                if world.runs[asker] && self.ask_owners(asker, world) {
+                    Going::On
+                } else {
+                    Going::Refused
                 }
             }
         }

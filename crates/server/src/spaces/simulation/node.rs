@@ -102,9 +102,12 @@ impl Node {
     /// Starts a hand-over of slots: the node treats them as having no owner, and notifies their readers to discard the rows.
     /// Returns the sequence number to be acknowledged.
     pub fn disown(&mut self, is_leaving: impl Fn(u16) -> bool, epoch: u64) -> u64 {
-        let owner = |slot| match is_leaving(slot) {
-            true => NOBODY,
-            false => self.shard.owner_of_slot(slot),
+        let owner = |slot| {
+            if is_leaving(slot) {
+                NOBODY
+            } else {
+                self.shard.owner_of_slot(slot)
+            }
         };
         let owners: Vec<u16> = (0..SLOTS).map(owner).collect();
         self.change_owners(Arc::new(SlotOwners::new(owners)), epoch);

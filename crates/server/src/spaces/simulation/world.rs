@@ -232,9 +232,10 @@ impl World {
                 if self.rarity == 1 {
                     self.happen(node);
                 } else if self.random.one_in(self.rarity) {
-                    match self.random.one_in(2) {
-                        true => self.lay_out(),
-                        false => self.happen(node),
+                    if self.random.one_in(2) {
+                        self.lay_out()
+                    } else {
+                        self.happen(node)
                     }
                 }
             }
@@ -613,9 +614,10 @@ impl World {
         let anew: Vec<Vec<_>> = (0..regions.count()).map(of).collect();
         let weight = 1 + self.random.below(5);
         // Half of the cuts assume a single owner, as if all owners had changed since.
-        let blocks = match self.random.one_in(2) {
-            true => self.map().blocks.clone(),
-            false => vec![0; BLOCKS],
+        let blocks = if self.random.one_in(2) {
+            self.map().blocks.clone()
+        } else {
+            vec![0; BLOCKS]
         };
         let cut = regions.cut_anew(&anew, &|attribute| sample(attribute.0, weight), &|slot| {
             (blocks[block_of(slot)], 0)

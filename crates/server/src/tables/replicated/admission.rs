@@ -115,22 +115,21 @@ impl Tables {
         let mut state = replicated.state.borrow_mut();
         state.note_lease();
         let now_ms = boot_ms();
-        match command.writes() {
-            true => state.admit_write(command, now_ms, &engine, whole),
-            false => {
-                let Some(awaits) = state.admit_read(command, now_ms, &engine)? else {
-                    return Ok(Admitted::Later);
-                };
-                let has_asked = !awaits.confirmations.is_empty();
-                if !awaits.is_over() {
-                    gate.replicated.get_or_insert_default().join(awaits);
-                }
-                drop(state);
-                if has_asked {
-                    self.wake_maintenance();
-                }
-                Ok(Admitted::Now)
+        if command.writes() {
+            state.admit_write(command, now_ms, &engine, whole)
+        } else {
+            let Some(awaits) = state.admit_read(command, now_ms, &engine)? else {
+                return Ok(Admitted::Later);
+            };
+            let has_asked = !awaits.confirmations.is_empty();
+            if !awaits.is_over() {
+                gate.replicated.get_or_insert_default().join(awaits);
             }
+            drop(state);
+            if has_asked {
+                self.wake_maintenance();
+            }
+            Ok(Admitted::Now)
         }
     }
 
@@ -245,20 +244,22 @@ impl Replicated {
             return Poll::Pending;
         }
         let without_ms = boot_ms().saturating_sub(state.lease_until_ms());
-        match Duration::from_millis(without_ms) > UNKNOWN_AFTER {
-            true => Poll::Ready(Err(
+        if Duration::from_millis(without_ms) > UNKNOWN_AFTER {
+            Poll::Ready(Err(
                 "this node cannot act for its slots any more; whether this is kept is unknown",
-            )),
-            false => Poll::Pending,
+            ))
+        } else {
+            Poll::Pending
         }
     }
 }
 
 impl State {
     fn ensure_lease(&self, now_ms: u64) -> Result<(), Refusal> {
-        match now_ms < self.lease_until_ms() {
-            true => Ok(()),
-            false => Err(no_lease()),
+        if now_ms < self.lease_until_ms() {
+            Ok(())
+        } else {
+            Err(no_lease())
         }
     }
 
@@ -279,12 +280,11 @@ impl State {
     }
 
     fn ensure_log(&self) -> Result<(), Refusal> {
-        match self.is_broken {
-            false => Ok(()),
-            true => {
-                let message = "the journal lacks a part of what happened: restart this node";
-                Err((Code::Io, message.to_owned()))
-            }
+        if self.is_broken {
+            let message = "the journal lacks a part of what happened: restart this node";
+            Err((Code::Io, message.to_owned()))
+        } else {
+            Ok(())
         }
     }
 

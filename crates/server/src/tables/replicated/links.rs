@@ -128,12 +128,11 @@ impl Tables {
         let (Some(links), Some(peer)) = (self.links(), link.peer()) else {
             return;
         };
-        match link.is_accepted() {
-            true => drop(links.accepted.borrow_mut().insert(link.id, link.clone())),
-            false => {
-                links.own.borrow_mut().insert(peer.node, link.clone());
-                self.replication_reached(peer.node, link.id);
-            }
+        if link.is_accepted() {
+            drop(links.accepted.borrow_mut().insert(link.id, link.clone()))
+        } else {
+            links.own.borrow_mut().insert(peer.node, link.clone());
+            self.replication_reached(peer.node, link.id);
         }
     }
 
@@ -192,9 +191,10 @@ impl Tables {
             },
             bytes: replicate.bytes,
         };
-        match to == self.index {
-            true => self.receive_from_owner(&from),
-            false => self.handle.send(to, CoreMessage::FromOwner(from)),
+        if to == self.index {
+            self.receive_from_owner(&from)
+        } else {
+            self.handle.send(to, CoreMessage::FromOwner(from))
         }
     }
 

@@ -78,9 +78,10 @@ impl Groups {
 }
 
 fn range_of(group: &[u8]) -> KeyRange {
-    match column_group(group).1 {
-        true => KeyRange::prefix(group),
-        false => KeyRange::point(group),
+    if column_group(group).1 {
+        KeyRange::prefix(group)
+    } else {
+        KeyRange::point(group)
     }
 }
 
@@ -185,12 +186,12 @@ impl AllRows<'_> {
 
 impl Rows for AllRows<'_> {
     fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
-        match self.groups.has(slot) {
-            true => self
-                .engine
+        if self.groups.has(slot) {
+            self.engine
                 .base_row(key)
-                .map(|(value, at)| encode(value, at)),
-            false => self.copies.get(slot, key),
+                .map(|(value, at)| encode(value, at))
+        } else {
+            self.copies.get(slot, key)
         }
     }
 
@@ -212,9 +213,10 @@ impl Rows for AllRows<'_> {
     }
 
     fn read(&self, slot: u16, after: Option<&[u8]>, bytes: usize, into: &mut Vec<Row>) -> bool {
-        match self.groups.has(slot) {
-            true => self.read_engine(slot, after, bytes, into),
-            false => self.copies.read(slot, after, bytes, into),
+        if self.groups.has(slot) {
+            self.read_engine(slot, after, bytes, into)
+        } else {
+            self.copies.read(slot, after, bytes, into)
         }
     }
 }

@@ -41,9 +41,12 @@ impl Tables {
         if !own_slots.is_some_and(|it| it.slots().any(is_amiss)) {
             return view.owners.clone();
         }
-        let owner_of = |slot| match is_amiss(slot) {
-            true => NOBODY,
-            false => view.owners.of(slot),
+        let owner_of = |slot| {
+            if is_amiss(slot) {
+                NOBODY
+            } else {
+                view.owners.of(slot)
+            }
         };
         Arc::new(SlotOwners::new((0..SLOTS).map(owner_of).collect()))
     }

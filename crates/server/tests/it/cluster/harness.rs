@@ -212,18 +212,20 @@ impl Cluster {
     pub fn add(&mut self, name: &str, own: Vec<(String, String)>, is_proxied: bool) -> usize {
         let members = self.etcd.endpoints();
         let proxies = members.iter().enumerate();
-        let proxies: Vec<Proxy> = match is_proxied {
-            true => proxies
+        let proxies: Vec<Proxy> = if is_proxied {
+            proxies
                 .map(|(at, _)| Proxy::to(self.etcd.address(at)))
-                .collect(),
-            false => Vec::new(),
+                .collect()
+        } else {
+            Vec::new()
         };
-        let endpoints = match is_proxied {
-            true => proxies
+        let endpoints = if is_proxied {
+            proxies
                 .iter()
                 .map(|it| format!("http://{}", it.address()))
-                .collect(),
-            false => members,
+                .collect()
+        } else {
+            members
         };
         let folder = tempfile::tempdir().expect("a folder");
         let text = |text: &str| text.to_owned();

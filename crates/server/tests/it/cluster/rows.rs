@@ -61,9 +61,10 @@ fn write(nodes: &[SocketAddr], stop: &AtomicBool, progress: &AtomicU64) -> Writt
         number += 1;
         let row = random.below(ROWS);
         let (key, number_text) = (key(row), number.to_string());
-        let reply = match is_hash(row) {
-            true => ask(open, &["HSET", &key, "number", &number_text]),
-            false => ask(open, &["SET", &key, &number_text]),
+        let reply = if is_hash(row) {
+            ask(open, &["HSET", &key, "number", &number_text])
+        } else {
+            ask(open, &["SET", &key, &number_text])
         };
         match reply.as_deref() {
             Ok("+OK" | ":0" | ":1") => {
@@ -88,9 +89,10 @@ fn write(nodes: &[SocketAddr], stop: &AtomicBool, progress: &AtomicU64) -> Writt
 fn check(cluster: &Cluster, node: usize, written: &Written) {
     let mut client = cluster.client(node);
     for (row, acknowledged) in &written.acknowledged {
-        let reply = match is_hash(*row) {
-            true => client.ask(&format!("HGET {} number", key(*row))),
-            false => client.ask(&format!("GET {}", key(*row))),
+        let reply = if is_hash(*row) {
+            client.ask(&format!("HGET {} number", key(*row)))
+        } else {
+            client.ask(&format!("GET {}", key(*row)))
         };
         let value = reply
             .rsplit('|')
@@ -367,9 +369,10 @@ fn copied(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder").flatten() {
         let to = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copied(&entry.path(), &to),
-            false => drop(std::fs::copy(entry.path(), to).expect("copied")),
+        if entry.path().is_dir() {
+            copied(&entry.path(), &to)
+        } else {
+            std::fs::copy(entry.path(), to).expect("copied");
         }
     }
 }

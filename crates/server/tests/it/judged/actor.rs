@@ -139,16 +139,18 @@ impl Actor {
 
     /// Returns the keys of two numbers that change together.
     fn pair(&self, thing: u64) -> [String; 2] {
-        match self.is_of_cluster {
-            false => [format!("in|a{thing}|1"), format!("out|{thing}")],
-            true => [format!("in|{{{thing}}}a|1"), format!("out|{{{thing}}}")],
+        if self.is_of_cluster {
+            [format!("in|{{{thing}}}a|1"), format!("out|{{{thing}}}")]
+        } else {
+            [format!("in|a{thing}|1"), format!("out|{thing}")]
         }
     }
 
     fn sum(&self, thing: u64) -> String {
-        match self.is_of_cluster {
-            false => format!("sum|a{thing}"),
-            true => format!("sum|{{{thing}}}a"),
+        if self.is_of_cluster {
+            format!("sum|{{{thing}}}a")
+        } else {
+            format!("sum|a{thing}")
         }
     }
 
@@ -171,9 +173,12 @@ impl Actor {
     pub fn act(&mut self) -> io::Result<()> {
         let (thing, voter, time) = (self.below(FEW), self.below(FEW), self.below(10));
         let put = self.below(2) == 0;
-        let verb = |key: String| match put {
-            true => format!("SET {key} 1"),
-            false => format!("DEL {key}"),
+        let verb = |key: String| {
+            if put {
+                format!("SET {key} 1")
+            } else {
+                format!("DEL {key}")
+            }
         };
         match self.below(13) {
             0 | 1 => {
@@ -223,9 +228,10 @@ impl Actor {
             }),
             7 => {
                 let keys = self.pair(thing);
-                let ask = match put {
-                    true => vec![words(&format!("MGET {} {}", keys[0], keys[1]))],
-                    false => transaction(&keys.map(|key| format!("GET {key}"))),
+                let ask = if put {
+                    vec![words(&format!("MGET {} {}", keys[0], keys[1]))]
+                } else {
+                    transaction(&keys.map(|key| format!("GET {key}")))
                 };
                 self.read(ask, |reply| {
                     let Reply::Array(all) = reply else {
@@ -241,9 +247,10 @@ impl Actor {
                 vec![(Kind::Given.of(thing), What::ReadCount(count(reply)))]
             }),
             9 => {
-                let key = match put {
-                    true => format!("note|{thing}|{}", thing % 3),
-                    false => format!("board|{}|{thing}", thing % 3),
+                let key = if put {
+                    format!("note|{thing}|{}", thing % 3)
+                } else {
+                    format!("board|{}|{thing}", thing % 3)
                 };
                 self.read(vec![words(&format!("GET {key}"))], |reply| {
                     let content = count(reply) as u64;
@@ -427,9 +434,10 @@ fn vote(thing: u64, voter: u64, put: bool) -> Vec<(u64, What)> {
 }
 
 fn element(put: bool, element: u64) -> What {
-    match put {
-        true => What::PutElement(element),
-        false => What::RemoveElement(element),
+    if put {
+        What::PutElement(element)
+    } else {
+        What::RemoveElement(element)
     }
 }
 

@@ -163,24 +163,25 @@ impl Model {
             "RENAME" | "COPY" => {
                 let is_rename = words[0] == "RENAME";
                 let Some(kept) = self.keys.get(key).cloned() else {
-                    return match is_rename {
-                        true => Err("-ERR no such key".to_owned()),
-                        false => Ok(":0".to_owned()),
+                    return if is_rename {
+                        Err("-ERR no such key".to_owned())
+                    } else {
+                        Ok(":0".to_owned())
                     };
                 };
                 if *key == words[2] {
-                    return match is_rename {
-                        true => Ok("+OK".to_owned()),
-                        false => Err("-ERR source and destination objects are the same".to_owned()),
+                    return if is_rename {
+                        Ok("+OK".to_owned())
+                    } else {
+                        Err("-ERR source and destination objects are the same".to_owned())
                     };
                 }
                 self.keys.insert(words[2].clone(), kept);
-                match is_rename {
-                    true => {
-                        self.keys.remove(key);
-                        "+OK".to_owned()
-                    }
-                    false => ":1".to_owned(),
+                if is_rename {
+                    self.keys.remove(key);
+                    "+OK".to_owned()
+                } else {
+                    ":1".to_owned()
                 }
             }
             "DBSIZE" => format!(":{}", self.keys.len()),

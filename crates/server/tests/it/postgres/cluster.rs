@@ -64,10 +64,7 @@ impl Cluster {
 
     /// Ends the instance: kills all its processes with SIGKILL (`at_once`), or performs a fast shutdown.
     pub fn kill(&self, at_once: bool) {
-        match at_once {
-            true => self.0.kill(),
-            false => self.0.end(),
-        }
+        if at_once { self.0.kill() } else { self.0.end() }
     }
 
     /// Creates a database and returns a connection to it.

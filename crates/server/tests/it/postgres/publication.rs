@@ -285,9 +285,10 @@ fn a_permanent_slot_does_not_go_on_behind_a_gap() {
         client.until("lost", |client| client.of_postgres("state") != "streaming");
         sql.run(away);
         sql.run(CHANGES);
-        sql.run(match away.starts_with("DROP") {
-            true => "CREATE PUBLICATION larder FOR TABLE posts, subs",
-            false => "ALTER PUBLICATION larder ADD TABLE posts",
+        sql.run(if away.starts_with("DROP") {
+            "CREATE PUBLICATION larder FOR TABLE posts, subs"
+        } else {
+            "ALTER PUBLICATION larder ADD TABLE posts"
         });
         proxy.refuse(false);
         client.until("streaming", |client| {

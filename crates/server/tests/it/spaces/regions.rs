@@ -190,10 +190,11 @@ fn subspaces_are_cut_by_what_objects_have_and_anew_when_that_drifts() {
     });
     assert_eq!(found(client, "things", range).split(' ').count(), 51);
     let before = figure(client, "things", "cuts");
-    set_sizes(client, 1600, |number| match number % 5 < 2 {
-        true => 7,
-        false => 9000 + number,
-    });
+    set_sizes(
+        client,
+        1600,
+        |number| if number % 5 < 2 { 7 } else { 9000 + number },
+    );
     assert_eq!(found(client, "things", range), "");
     assert_eq!(found(client, "things", "@size==7").split(' ').count(), 640);
     until("it is cut anew", || {

@@ -221,10 +221,13 @@ impl Data {
             Data::Numbers(codes) | Data::Instants(codes) => codes.get(a).cmp(&codes.get(b)),
             Data::Flags(flags) => flags.get(a).cmp(&flags.get(b)),
             Data::Points(points) => points.cell(a).cmp(&points.cell(b)),
-            Data::Values(values) => match values.id(a) == values.id(b) {
-                true => Ordering::Equal,
-                false => values.sort_bytes(a).cmp(&values.sort_bytes(b)),
-            },
+            Data::Values(values) => {
+                if values.id(a) == values.id(b) {
+                    Ordering::Equal
+                } else {
+                    values.sort_bytes(a).cmp(&values.sort_bytes(b))
+                }
+            }
         }
     }
 

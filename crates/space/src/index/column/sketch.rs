@@ -147,12 +147,11 @@ impl Blocks {
         }
         let (mut lower, mut upper) = (Block::EMPTY, Block::EMPTY);
         for row in rows {
-            match codes[row] < cut {
-                true => lower.add(codes[row]),
-                false => {
-                    upper.add(codes[row]);
-                    self.bytes[row] = byte + 1;
-                }
+            if codes[row] < cut {
+                lower.add(codes[row])
+            } else {
+                upper.add(codes[row]);
+                self.bytes[row] = byte + 1;
             }
         }
         self.blocks[at] = lower;

@@ -70,15 +70,14 @@ pub(in crate::index) fn estimate(
     predicate: &Predicate,
 ) -> (f64, Vec<AttributeId>) {
     let access = index.access(predicate);
-    match is_list_cheaper(&access, index, predicate) {
-        true => (
+    if is_list_cheaper(&access, index, predicate) {
+        (
             access.count as f64,
             Origin::of(&access, index).attributes().collect(),
-        ),
-        false => {
-            let scan = scan_effort(index, predicate) as f64 / LISTED as f64;
-            (scan.min(access.count as f64), Vec::new())
-        }
+        )
+    } else {
+        let scan = scan_effort(index, predicate) as f64 / LISTED as f64;
+        (scan.min(access.count as f64), Vec::new())
     }
 }
 impl Candidates {

@@ -263,9 +263,10 @@ impl Finder {
         // The cost of examining all candidates, as a number of individually examined rows. Each match costs one more,
         // to sort it.
         let scan = scan_effort(index, asked.predicate);
-        let candidates = match is_list_cheaper(access, index, asked.predicate) {
-            true => access.count,
-            false => scan.div_ceil(APART),
+        let candidates = if is_list_cheaper(access, index, asked.predicate) {
+            access.count
+        } else {
+            scan.div_ceil(APART)
         };
         let is_count_saved = self.total.is_some() || !asked.is_counted;
         let saved = found + if is_count_saved { candidates } else { 0 };
@@ -420,9 +421,10 @@ impl Finder {
         };
         self.phase = phase;
         let looked_at = (left.looked_at - before) as u64;
-        match is_scan {
-            true => self.work.scanned += looked_at,
-            false => self.work.candidates += looked_at,
+        if is_scan {
+            self.work.scanned += looked_at
+        } else {
+            self.work.candidates += looked_at
         }
         self.work.found += batch.len() as u64;
         event

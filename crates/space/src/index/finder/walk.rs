@@ -193,15 +193,16 @@ impl Walk {
                         let Some(top) = order.at(range.end - 1) else {
                             break;
                         };
-                        let begin = match range.len() > 1
+                        let begin = if range.len() > 1
                             && order
                                 .at(range.end - 2)
                                 .is_some_and(|it| data.compare(it, top).is_eq())
                         {
-                            false => range.end - 1,
-                            true => order
+                            order
                                 .rank(|it| data.compare(it, top).is_lt())
-                                .max(range.start),
+                                .max(range.start)
+                        } else {
+                            range.end - 1
                         };
                         *group = begin..range.end;
                         range.end = begin;

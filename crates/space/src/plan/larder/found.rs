@@ -25,9 +25,10 @@ impl Found {
             .map(|bucket| (bucket.matches, bucket.share))
             .collect();
         if spread.is_empty() {
-            spread = match results < matches {
-                true => exponential(matches).collect(),
-                false => vec![(matches, 1.0)],
+            spread = if results < matches {
+                exponential(matches).collect()
+            } else {
+                vec![(matches, 1.0)]
             };
         }
         spread.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -52,9 +53,12 @@ impl Found {
         if self.sent_max <= 0.0 {
             return 0.0;
         }
-        self.mean(|matches| match matches < 1.0 {
-            true => matches,
-            false => servers * (1.0 - (1.0 - 1.0 / servers).powf(matches)),
+        self.mean(|matches| {
+            if matches < 1.0 {
+                matches
+            } else {
+                servers * (1.0 - (1.0 - 1.0 / servers).powf(matches))
+            }
         })
     }
 
@@ -89,9 +93,12 @@ impl Found {
 fn exponential(mean: f64) -> impl Iterator<Item = (f64, f64)> {
     // The mean excess above zero of the part of the distribution beyond the point exceeded by this share, times the
     // share.
-    let above = |share: f64| match share > 0.0 {
-        true => share * (1.0 - share.ln()),
-        false => 0.0,
+    let above = |share: f64| {
+        if share > 0.0 {
+            share * (1.0 - share.ln())
+        } else {
+            0.0
+        }
     };
     let parts = PARTS as f64;
     (0..PARTS).map(move |at| {

@@ -47,10 +47,7 @@ impl LarderModel<'_> {
                 let one = values.cells(cells).min(cells) / cells;
                 let missed = (1.0 - one).powf(count);
                 // The cell of objects with several values, or none, is contacted too.
-                let others = match values.profile.lists {
-                    true => missed,
-                    false => 0.0,
-                };
+                let others = if values.profile.lists { missed } else { 0.0 };
                 cells * (1.0 - missed) + others
             }
         }
@@ -70,13 +67,13 @@ impl LarderModel<'_> {
         if profile.lists {
             return 1.0;
         }
-        let hottest = profile
-            .hot
-            .iter()
-            .map(|value| match value.objects * cells > 1.0 {
-                true => value.queries,
-                false => value.queries + (1.0 - value.queries) / cells,
-            });
+        let hottest = profile.hot.iter().map(|value| {
+            if value.objects * cells > 1.0 {
+                value.queries
+            } else {
+                value.queries + (1.0 - value.queries) / cells
+            }
+        });
         hottest.fold(even, f64::max)
     }
 

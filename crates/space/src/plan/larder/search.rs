@@ -99,9 +99,10 @@ impl LarderModel<'_> {
             }
             None => scanned_us,
         };
-        let (index, candidates) = match looked_at_us < scanned_us {
-            true => (leads.map(|it| it.0.attribute), candidates),
-            false => (None, here.min(scanned_us / costs.candidate_us)),
+        let (index, candidates) = if looked_at_us < scanned_us {
+            (leads.map(|it| it.0.attribute), candidates)
+        } else {
+            (None, here.min(scanned_us / costs.candidate_us))
         };
         let match_us = costs.match_us.unwrap_or_default();
         let mut parts = Parts {

@@ -17,9 +17,10 @@ impl Values<'_> {
         let asked: f64 = profile.hot.iter().map(|it| it.queries).sum();
         let others = profile.distinct.unwrap_or(objects).min(objects) as f64;
         let others = others - profile.hot.len() as f64;
-        let (queries, objects) = match others > 0.0 {
-            true => (1.0 - asked, (1.0 - hot) / others),
-            false => (0.0, 0.0),
+        let (queries, objects) = if others > 0.0 {
+            (1.0 - asked, (1.0 - hot) / others)
+        } else {
+            (0.0, 0.0)
         };
         Values {
             profile,

@@ -113,9 +113,10 @@ impl Frequent {
         for _ in 0..reader.count(24)? {
             counts.insert(reader.u64()?, (number(reader)?, number(reader)?));
         }
-        match counts.len() <= COUNTED {
-            true => Ok(Frequent { counts, total }),
-            false => Err(Malformed("too many values in a record of a workload")),
+        if counts.len() <= COUNTED {
+            Ok(Frequent { counts, total })
+        } else {
+            Err(Malformed("too many values in a record of a workload"))
         }
     }
 
@@ -168,9 +169,10 @@ impl Distinct {
     /// The bytes are not an encoded sketch.
     pub fn decode(reader: &mut WireReader<'_>) -> Result<Distinct, Malformed> {
         let registers = reader.bytes()?.to_vec();
-        match registers.len() == REGISTERS && registers.iter().all(|it| *it <= 64) {
-            true => Ok(Distinct { registers }),
-            false => Err(Malformed("these bytes count no distinct values")),
+        if registers.len() == REGISTERS && registers.iter().all(|it| *it <= 64) {
+            Ok(Distinct { registers })
+        } else {
+            Err(Malformed("these bytes count no distinct values"))
         }
     }
 
@@ -221,9 +223,10 @@ impl Sample {
         random.shuffle(&mut theirs);
         while self.values.len() < SAMPLED {
             let is_own = random.below(all.max(1)) < self.told;
-            let (first, second) = match is_own {
-                true => (&mut own, &mut theirs),
-                false => (&mut theirs, &mut own),
+            let (first, second) = if is_own {
+                (&mut own, &mut theirs)
+            } else {
+                (&mut theirs, &mut own)
             };
             match first.pop().or_else(|| second.pop()) {
                 Some(value) => self.values.push(value),

@@ -208,8 +208,9 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: f64) {
 /// The number is negative or not finite.
 pub(super) fn number(reader: &mut WireReader<'_>) -> Result<f64, Malformed> {
     let number = f64::from_bits(reader.u64()?);
-    match number >= 0.0 && number.is_finite() {
-        true => Ok(number),
-        false => Err(Malformed("a number of a record of a workload is none")),
+    if number >= 0.0 && number.is_finite() {
+        Ok(number)
+    } else {
+        Err(Malformed("a number of a record of a workload is none"))
     }
 }

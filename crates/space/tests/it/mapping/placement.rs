@@ -23,9 +23,12 @@ fn a_search_that_fixes_the_first_attribute_contacts_few_nodes() {
     let subspace = Subspace::new(vec![cut(0), cut(1)]).expect("a subspace");
     let placement = Placement::even(256, 1);
     let search = |fixed: u16| {
-        let contacts = subspace.contacts(|attribute| match attribute.0 == fixed {
-            true => Constraint::Equal(Place::Hash(0x7000_0000_0000_0000)),
-            false => Constraint::Free,
+        let contacts = subspace.contacts(|attribute| {
+            if attribute.0 == fixed {
+                Constraint::Equal(Place::Hash(0x7000_0000_0000_0000))
+            } else {
+                Constraint::Free
+            }
         });
         placement
             .requests(&contacts, usize::MAX, owner_of)
@@ -76,15 +79,14 @@ fn regions_that_follow_on_one_another_have_the_slots_of_one_owner() {
         let [unordered, ordered] =
             [&before, &after].map(|slots| slots.iter().map(|it| owner(*it)).collect::<Vec<_>>());
         let distinct: BTreeSet<SlotOwner> = ordered.iter().copied().collect();
-        match along.runs().is_empty() {
-            true => assert!(runs_of(&unordered) <= distinct.len() + 1, "round {round}"),
-            false => {
-                assert_eq!(runs_of(&ordered), distinct.len(), "{round}: {ordered:?}");
-                let nodes: Vec<SlotOwner> = ordered.iter().map(|it| (it.0, 0)).collect();
-                let distinct: BTreeSet<SlotOwner> = nodes.iter().copied().collect();
-                assert_eq!(runs_of(&nodes), distinct.len(), "{round}: {ordered:?}");
-                assert_eq!(ordered[0].0, unordered[0].0, "it begins at the same node");
-            }
+        if along.runs().is_empty() {
+            assert!(runs_of(&unordered) <= distinct.len() + 1, "round {round}")
+        } else {
+            assert_eq!(runs_of(&ordered), distinct.len(), "{round}: {ordered:?}");
+            let nodes: Vec<SlotOwner> = ordered.iter().map(|it| (it.0, 0)).collect();
+            let distinct: BTreeSet<SlotOwner> = nodes.iter().copied().collect();
+            assert_eq!(runs_of(&nodes), distinct.len(), "{round}: {ordered:?}");
+            assert_eq!(ordered[0].0, unordered[0].0, "it begins at the same node");
         }
         before.sort_unstable();
         after.sort_unstable();

@@ -27,9 +27,12 @@ fn hashed(attribute: u16, bits: u8) -> Dimension {
 fn a_search_contacts_as_many_regions_as_the_cells_it_leaves_free() {
     let space = Subspace::new(vec![hashed(0, 4), hashed(1, 3), hashed(2, 1)]).expect("a subspace");
     let count = |fixed: &[u16]| {
-        let constraint = |attribute: Attribute| match fixed.contains(&attribute.0) {
-            true => Constraint::Equal(Place::Hash(12345 << 40)),
-            false => Constraint::Free,
+        let constraint = |attribute: Attribute| {
+            if fixed.contains(&attribute.0) {
+                Constraint::Equal(Place::Hash(12345 << 40))
+            } else {
+                Constraint::Free
+            }
         };
         let contacts = space.contacts(constraint);
         assert_eq!(contacts.count() as usize, contacts.regions().count());

@@ -16,9 +16,10 @@ fn near(is: f64, expected: f64, within: f64) {
 
 /// Draws a city. The first city has a tenth of the objects and half of the queries; prices are from 0 to 999.
 fn city(random: &mut Random, first: f64) -> u64 {
-    match random.unit() < first {
-        true => 0,
-        false => 1 + random.below(4999),
+    if random.unit() < first {
+        0
+    } else {
+        1 + random.below(4999)
     }
 }
 

@@ -23,9 +23,12 @@ impl Dice {
 /// Yields to other tasks once.
 async fn step() {
     let mut waited = false;
-    std::future::poll_fn(|_| match std::mem::replace(&mut waited, true) {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
+    std::future::poll_fn(|_| {
+        if std::mem::replace(&mut waited, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
 }

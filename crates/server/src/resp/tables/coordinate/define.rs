@@ -245,12 +245,13 @@ pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
             }
             Some((_, why)) => {
                 // Before this node takes part, the failure is expected.
-                match tables.view().is_some_and(|view| view.is_up()) {
-                    true => tracing::warn!(
+                if tables.view().is_some_and(|view| view.is_up()) {
+                    tracing::warn!(
                         why,
                         "a join of the cluster's map cannot be declared or dropped here; it is tried again"
-                    ),
-                    false => tracing::debug!(why, "a join of the cluster's map waits"),
+                    )
+                } else {
+                    tracing::debug!(why, "a join of the cluster's map waits")
                 }
                 tokio::time::sleep(AGAIN).await;
             }

@@ -65,9 +65,10 @@ impl Coordinator {
         }
         let paused = self.pause().await?;
         let done = self.one_after_another(requests).await;
-        match writes {
-            true => self.resume(paused).await?,
-            false => self.end_reading(paused),
+        if writes {
+            self.resume(paused).await?
+        } else {
+            self.end_reading(paused)
         }
         done
     }
@@ -181,9 +182,10 @@ impl Coordinator {
         if limits.fits(all.len(), reply.len()) {
             return all.extend(reply);
         }
-        all.extend(as_reply(match command.writes() {
-            true => limits.executed(command.name(), reply.len()),
-            false => limits.too_long(),
+        all.extend(as_reply(if command.writes() {
+            limits.executed(command.name(), reply.len())
+        } else {
+            limits.too_long()
         }));
     }
 
@@ -233,10 +235,7 @@ impl Coordinator {
         let changes = incoming.iter_mut().map(changes).collect();
         let (tables, gate) = (&self.core.tables, &mut self.gate);
         paused.finish_taken(changes, tables, gate).await?;
-        match is_whole {
-            true => Ok(all),
-            false => Err(gone()),
-        }
+        if is_whole { Ok(all) } else { Err(gone()) }
     }
 
     /// Makes the cores load the rows of mapped tables that a transaction reads, because nothing is loaded during a

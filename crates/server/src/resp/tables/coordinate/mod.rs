@@ -129,9 +129,10 @@ impl SeveralCores {
             gate: Gate::default(),
             closing: false,
             is_of_node: state.is_of_node,
-            epoch: match state.is_of_node {
-                true => state.asked_at,
-                false => state.core.tables.epoch_of_map(),
+            epoch: if state.is_of_node {
+                state.asked_at
+            } else {
+                state.core.tables.epoch_of_map()
             },
             shard: state.core.tables.shard(),
             snapshot: self.snapshot.take(),
@@ -156,9 +157,12 @@ impl SeveralCores {
                 (Ok(()), None) if over_nodes => all.anywhere(command.command()).await,
                 (Ok(()), None) => all.execute(command.command()).await,
             };
-            let reply = reply.map_err(|refused| match is_of_cluster && refused == gone() {
-                true => lost(writes),
-                false => refused,
+            let reply = reply.map_err(|refused| {
+                if is_of_cluster && refused == gone() {
+                    lost(writes)
+                } else {
+                    refused
+                }
             });
             reply.map(|reply| Done {
                 reply: match (reply.len(), writes) {
@@ -259,15 +263,12 @@ pub(super) fn gone() -> Refusal {
 
 /// As [`gone`], but for a cluster, where replies are also lost if a node may not serve its slots any more.
 fn lost(writes: bool) -> Refusal {
-    match writes {
-        true => {
-            let message = "this node lost its lease, or the slots, before replicas had acknowledged this; it is unknown whether it was done";
-            (Code::Unknown, message.to_owned())
-        }
-        false => {
-            let message = "owners have changed while this was read; send it again";
-            (Code::TryAgain, message.to_owned())
-        }
+    if writes {
+        let message = "this node lost its lease, or the slots, before replicas had acknowledged this; it is unknown whether it was done";
+        (Code::Unknown, message.to_owned())
+    } else {
+        let message = "owners have changed while this was read; send it again";
+        (Code::TryAgain, message.to_owned())
     }
 }
 
@@ -368,9 +369,10 @@ impl Coordinator {
     /// Rejects a reply that exceeds the limit of one client.
     fn bound(&self, answer: &[u8]) -> Result<(), Refusal> {
         let limits = self.core.clients.limits;
-        match answer.len() > limits.answer() {
-            true => Err(limits.too_long()),
-            false => Ok(()),
+        if answer.len() > limits.answer() {
+            Err(limits.too_long())
+        } else {
+            Ok(())
         }
     }
 
@@ -406,9 +408,10 @@ impl Coordinator {
             (Some(before), Some(now)) => Rc::ptr_eq(before, &now),
             (before, now) => before.is_none() && now.is_none(),
         };
-        match is_same {
-            true => Ok(()),
-            false => Err((Code::TryAgain, MOVED.to_owned())),
+        if is_same {
+            Ok(())
+        } else {
+            Err((Code::TryAgain, MOVED.to_owned()))
         }
     }
 
@@ -416,9 +419,10 @@ impl Coordinator {
     /// Another node owns some of the keys by now.
     fn check_owners(&self, command: Command<'_>) -> Result<(), Refusal> {
         let mut keys = command.keys();
-        match keys.all(|key| self.owner(key) < self.cores()) {
-            true => Ok(()),
-            false => Err((Code::TryAgain, MOVED.to_owned())),
+        if keys.all(|key| self.owner(key) < self.cores()) {
+            Ok(())
+        } else {
+            Err((Code::TryAgain, MOVED.to_owned()))
         }
     }
 
@@ -491,9 +495,10 @@ impl Coordinator {
             core: self.core.clone(),
             client: self.client.clone(),
             proto: self.proto,
-            reach: match self.is_of_node {
-                true => Reach::Part { epoch: self.epoch },
-                false => reach,
+            reach: if self.is_of_node {
+                Reach::Part { epoch: self.epoch }
+            } else {
+                reach
             },
             ticket: self.ticket,
         }
@@ -519,9 +524,10 @@ impl Coordinator {
         let mut keys = command.keys();
         let is_mapped = |key| self.core.tables.is_mapped(key);
         let first = keys.next()?;
-        let is_one = match command.writes() {
-            true => is_mapped(first) || keys.any(is_mapped),
-            false => is_mapped(first) && keys.all(is_mapped),
+        let is_one = if command.writes() {
+            is_mapped(first) || keys.any(is_mapped)
+        } else {
+            is_mapped(first) && keys.all(is_mapped)
         };
         (is_whole && is_one).then(|| self.owner(first))
     }
@@ -606,9 +612,12 @@ impl Coordinator {
             }
             answers.push(reply);
         }
-        let values = answers.iter().map(|reply| match reply.is_empty() {
-            true => Some(Vec::new().into_iter()),
-            false => replies::elements(reply).map(Vec::into_iter),
+        let values = answers.iter().map(|reply| {
+            if reply.is_empty() {
+                Some(Vec::new().into_iter())
+            } else {
+                replies::elements(reply).map(Vec::into_iter)
+            }
         });
         let mut values = values.collect::<Option<Vec<_>>>().ok_or_else(gone)?;
         let mut all = self.encoded(|encoder| encoder.array(command.keys().len()));

@@ -111,13 +111,12 @@ impl Coordinator {
         let mut parts: Vec<Part<'a>> = Vec::new();
         let mut part_of = Vec::with_capacity(command.len());
         for key in command.keys() {
-            let place = match is_of_table(snapshot, key) {
-                true => {
-                    let computing = view.computing.as_ref().filter(|_| tables.is_computed(key));
-                    let owners = computing.unwrap_or(&view.owners);
-                    usize::from(owners.of(larder_join::row_slot(key)))
-                }
-                false => record_place(&self.core, &view, snapshot, key, &[]),
+            let place = if is_of_table(snapshot, key) {
+                let computing = view.computing.as_ref().filter(|_| tables.is_computed(key));
+                let owners = computing.unwrap_or(&view.owners);
+                usize::from(owners.of(larder_join::row_slot(key)))
+            } else {
+                record_place(&self.core, &view, snapshot, key, &[])
             } as u16;
             let node = view
                 .places
@@ -392,14 +391,15 @@ pub(in crate::resp) async fn ask_nodes(
             Err(why) => why?,
         };
         if patience.is_over(core) {
-            return Err(match batch.iter().any(|command| command.writes()) {
-                true => (
+            return Err(if batch.iter().any(|command| command.writes()) {
+                (
                     Code::Unknown,
                     format!(
                         "not all nodes answer, and those that do have done their part: {why}; send it again"
                     ),
-                ),
-                false => patience.refusal(&why),
+                )
+            } else {
+                patience.refusal(&why)
             });
         }
         wait_for_change(core, epoch).await;

@@ -45,9 +45,10 @@ impl Patience {
 
     /// Returns the error after the time is over; `why` is the failure of the last attempt.
     pub fn refusal(&self, why: &str) -> Refusal {
-        match self.has_moved {
-            true => still_moving(),
-            false => (Code::ClusterDown, format!("not all nodes answer: {why}")),
+        if self.has_moved {
+            still_moving()
+        } else {
+            (Code::ClusterDown, format!("not all nodes answer: {why}"))
         }
     }
 }

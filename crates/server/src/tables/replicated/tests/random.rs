@@ -96,9 +96,10 @@ impl Story {
     fn execute(&mut self) {
         let key = self.random.below(KEYS.len());
         // The request may also go to a node that is no longer the owner.
-        let node = match self.random.one_in(4) {
-            true => 1 + self.random.below(3) as u32,
-            false => self.owner(key).unwrap_or(1),
+        let node = if self.random.one_in(4) {
+            1 + self.random.below(3) as u32
+        } else {
+            self.owner(key).unwrap_or(1)
         };
         if !self.is_running(node) {
             return;
