@@ -21,6 +21,11 @@ pub fn run() -> Result<(), String> {
             "cargo deny --offline check licenses bans sources",
         )?;
     }
+    // One build for all tests and for the Python package, so that no dependency is compiled twice with different features.
+    step(
+        "build",
+        "cargo build --workspace --lib --bins --tests --locked --quiet",
+    )?;
     test()?;
     python()?;
     println!("ci: all passed in {} s", began.elapsed().as_secs());
@@ -33,8 +38,11 @@ fn test() -> Result<(), String> {
     let skips = tree::root().join("target/skipped-tests.txt");
     // The file of the previous run, if there is one.
     let _ = std::fs::remove_file(&skips);
-    let mut all = command("cargo test --workspace --locked --no-fail-fast");
+    let mut all = command("cargo test --workspace --lib --bins --tests --locked --no-fail-fast");
     all.env("LARDER_TEST_SKIPS", &skips).stdout(Stdio::piped());
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        all.env("RUST_TEST_THREADS", test_threads().to_string());
+    }
     let mut failures = Failures::default();
     let tested = timed("tests", &mut all, |output| {
         for line in BufReader::new(output).split(b'\n') {
@@ -49,6 +57,12 @@ fn test() -> Result<(), String> {
     skipped.lines().for_each(|line| println!("ci: {line}"));
     failures.lines.iter().for_each(|line| println!("{line}"));
     tested
+}
+
+/// Returns the number of tests to run concurrently: two per processor, because many tests wait for leases, timeouts and
+/// other processes.
+fn test_threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The parts of the output of `cargo test` between `failures:` and `test result:`.
@@ -75,10 +89,6 @@ fn python() -> Result<(), String> {
         println!("ci: python: skipped, there is no .venv/bin/pytest; scripts/setup test makes it");
         return Ok(());
     }
-    step(
-        "python: build",
-        "cargo build --locked --package larder-python --package larder-cli",
-    )?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     let built = target.join("debug/liblarder_python.so");
     let native = root.join("python/larder/_native.abi3.so");

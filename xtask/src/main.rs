@@ -3,6 +3,7 @@
 //! `ci` lists the checks in order, `tidy` contains those that no compiler does, `generate` writes the reference pages,
 //! and `fuzz` runs the decoders under libFuzzer.
 
+mod affected;
 mod ci;
 mod fuzz;
 mod generate;
@@ -15,6 +16,7 @@ const HELP: &str = "\
 cargo xtask <task>
 
   ci            format, lints, tidy, tests: what must pass before a change lands
+  test [BASE]   tidy, lints and tests of the crates that the changes since BASE affect (default: since origin/main)
   tidy          check what no compiler checks: that docs tell the truth, that crates depend one way
   prose [AREA]  count the sentences that are not plain English by area, or list those of one; --record writes the counts
   gen           write docs/reference from the tables in larder-protocol
@@ -26,6 +28,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["ci"] => ci::run(),
+        ["test"] => affected::run(None),
+        ["test", base] => affected::run(Some(base)),
         ["tidy"] => tidy::run(),
         ["prose"] => tidy::prose::list(None),
         ["prose", "--record"] => tidy::prose::record(),
